@@ -1,0 +1,22 @@
+package protocol
+
+// Job is what a runner gets with a lease: everything that it needs to carry out
+// one attempt. Env holds resolved values, secrets among them; it exists only on
+// the wire and in memory.
+type Job struct {
+	RunID       string            `json:"runId"`
+	Workspace   string            `json:"workspace"`
+	SubmittedBy string            `json:"submittedBy,omitempty"`
+	Case        Case              `json:"case"`
+	Harness     HarnessSpec       `json:"harness"`
+	Env         map[string]string `json:"env,omitempty"`
+}
+
+// Validate checks what a runner relies on.
+func (j *Job) Validate() error {
+	var k checker
+	k.name("runId", j.RunID)
+	j.Case.check(&k, "case")
+	j.Harness.check(&k, "harness")
+	return k.err()
+}

@@ -1,0 +1,117 @@
+package protocol
+
+// EvidenceVersion is the version of the CaseResult shape that this project
+// writes.
+const EvidenceVersion = 2
+
+// CaseResult is what an attempt produced. The runner sends it without Trace and
+// with a Snapshot whose Diff is empty: trace, log and diff travel as evidence
+// channels and are joined when the run is read.
+type CaseResult struct {
+	CaseID          string       `json:"caseId"`
+	Harness         string       `json:"harness"`
+	EvidenceVersion int          `json:"evidenceVersion"`
+	Trial           *int         `json:"trial,omitempty"`
+	Trace           []TraceEvent `json:"trace"`
+	// TraceTruncated says that Trace holds only the beginning: the whole is at
+	// /runs/{id}/trace.
+	TraceTruncated bool        `json:"traceTruncated,omitempty"`
+	Snapshot       Snapshot    `json:"snapshot"`
+	Scores         []Score     `json:"scores"`
+	Usage          *Usage      `json:"usage,omitempty"`
+	Failure        *Failure    `json:"failure,omitempty"`
+	Provenance     *Provenance `json:"provenance,omitempty"`
+	Execution      *Execution  `json:"execution,omitempty"`
+	Timing         *Timing     `json:"timing,omitempty"`
+	Evidence       *Evidence   `json:"evidence,omitempty"`
+}
+
+// Snapshot is the state of the environment after the harness ended. Kind repo:
+// Diff (against the baseline, applies with git apply), ChangedFiles, HeadSHA,
+// Omitted. Kind prompt: Output.
+type Snapshot struct {
+	Kind string `json:"kind"`
+	Diff string `json:"diff,omitzero"`
+	// DiffBytes is the size of the whole diff; DiffTruncated says that Diff
+	// holds only its beginning: the whole is at /runs/{id}/diff.
+	DiffBytes     int64         `json:"diffBytes,omitempty"`
+	DiffTruncated bool          `json:"diffTruncated,omitempty"`
+	ChangedFiles  []string      `json:"changedFiles,omitzero"`
+	HeadSHA       string        `json:"headSha,omitempty"`
+	Baseline      string        `json:"baseline,omitempty"`
+	Omitted       []OmittedFile `json:"omitted,omitempty"`
+	Output        string        `json:"output,omitzero"`
+}
+
+// OmittedFile is something in the workspace that the diff does not carry, with
+// the reason: over_limit, special, unreadable, nested_git.
+type OmittedFile struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Provenance says where a run ran and whose logins it used. The coordinator
+// stamps it.
+type Provenance struct {
+	// RanOn is self-hosted, managed or local.
+	RanOn       string `json:"ranOn"`
+	Runner      string `json:"runner,omitempty"`
+	RunnerLabel string `json:"runnerLabel,omitempty"`
+	Hostname    string `json:"hostname,omitempty"`
+	By          string `json:"by,omitempty"`
+	// Attestation is managed or self_reported.
+	Attestation string `json:"attestation,omitempty"`
+	Attempt     int64  `json:"attempt,omitempty"`
+}
+
+// Execution says what enclosed the run.
+type Execution struct {
+	OS string `json:"os"`
+	// OSResolved is declared or defaulted.
+	OSResolved string `json:"osResolved"`
+	Arch       string `json:"arch,omitempty"`
+	Driver     string `json:"driver,omitempty"`
+	// Enclosure is how the process tree is held: cgroup2, subreaper, container.
+	Enclosure string `json:"enclosure,omitempty"`
+	// ActsAsYou says that the job ran as the runner's own user, with its logins.
+	ActsAsYou bool           `json:"actsAsYou,omitempty"`
+	Limits    map[string]any `json:"limits,omitempty"`
+	// HarnessPath and HarnessVersion are the program that ran, as resolved on
+	// the machine.
+	HarnessPath    string `json:"harnessPath,omitempty"`
+	HarnessVersion string `json:"harnessVersion,omitempty"`
+	PeakMemoryMB   *int64 `json:"peakMemoryMb,omitempty"`
+	CPUMs          *int64 `json:"cpuMs,omitempty"`
+}
+
+// Timing is how long each phase took, in milliseconds of the runner's clock.
+type Timing struct {
+	PrepareMs  float64 `json:"prepareMs"`
+	InstallMs  float64 `json:"installMs"`
+	RunMs      float64 `json:"runMs"`
+	SnapshotMs float64 `json:"snapshotMs"`
+	GradeMs    float64 `json:"gradeMs"`
+	// FrozenMs is how long the harness was frozen or suspended; it does not
+	// count as run time.
+	FrozenMs float64 `json:"frozenMs,omitempty"`
+}
+
+// Evidence says how large each evidence channel is and what is missing from it.
+type Evidence struct {
+	LogBytes    int64 `json:"logBytes"`
+	TraceEvents int64 `json:"traceEvents"`
+	DiffBytes   int64 `json:"diffBytes"`
+	// Gaps lists bytes that are missing from a channel and why.
+	Gaps []Gap `json:"gaps,omitempty"`
+}
+
+// Gap is a hole in an evidence channel.
+type Gap struct {
+	Channel string `json:"channel"`
+	// Offset is where in the produced stream the hole begins.
+	Offset int64  `json:"offset"`
+	Bytes  int64  `json:"bytes"`
+	Reason string `json:"reason"`
+}

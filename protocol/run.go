@@ -1,0 +1,226 @@
+package protocol
+
+// Status of a run.
+type Status string
+
+// The statuses. Succeeded means that there is a result, not that it passed; a
+// cancelled run is failed with the code CANCELLED. Suspended waits for a person.
+const (
+	StatusQueued    Status = "queued"
+	StatusRunning   Status = "running"
+	StatusSuspended Status = "suspended"
+	StatusSucceeded Status = "succeeded"
+	StatusFailed    Status = "failed"
+)
+
+// Terminal reports whether a run in this status never changes again.
+func (s Status) Terminal() bool { return s == StatusSucceeded || s == StatusFailed }
+
+// Scheduling classes of a run.
+const (
+	ClassInteractive = "interactive"
+	ClassBatch       = "batch"
+)
+
+// RunRequest is the body of POST /runs.
+type RunRequest struct {
+	Harness HarnessRef `json:"harness"`
+	Case    Case       `json:"case"`
+	// Runtime is where to run: a runtime id, self, self:ws, self:<runner id>,
+	// auto or nothing (auto).
+	Runtime string `json:"runtime,omitempty"`
+	Trigger string `json:"trigger,omitempty"`
+	// Priority is the scheduling class: interactive (default) or batch.
+	Priority string  `json:"priority,omitempty"`
+	Origin   *Origin `json:"origin,omitempty"`
+}
+
+// Validate fills defaults and reports everything that is wrong as one
+// BAD_REQUEST.
+func (r *RunRequest) Validate() error {
+	var k checker
+	if r.Harness.Version == "" {
+		r.Harness.Version = Latest
+	}
+	k.name("harness.id", r.Harness.ID)
+	k.name("harness.version", r.Harness.Version)
+	r.Case.Normalize()
+	r.Case.check(&k, "case")
+	if r.Runtime != "" {
+		k.name("runtime", r.Runtime)
+	}
+	if r.Trigger != "" {
+		k.name("trigger", r.Trigger)
+	}
+	if r.Priority == "" {
+		r.Priority = ClassInteractive
+	}
+	k.oneOf("priority", r.Priority, ClassInteractive, ClassBatch)
+	if r.Origin != nil && r.Origin.Cause != "" {
+		k.oneOf("origin.cause", r.Origin.Cause, "member", "schedule", "event", "run", "ci", "api")
+	}
+	return k.err()
+}
+
+// Target is the placement target: Runtime, else the case's own.
+func (r *RunRequest) Target() string {
+	if r.Runtime != "" {
+		return r.Runtime
+	}
+	if r.Case.Placement != nil && r.Case.Placement.Target != "" {
+		return r.Case.Placement.Target
+	}
+	return TargetAuto
+}
+
+// Targets that are not the id of a runtime.
+const (
+	TargetAuto = "auto"
+	// TargetSelf is all of the submitter's own runners, TargetSelfWorkspace all
+	// of the workspace's.
+	TargetSelf          = "self"
+	TargetSelfWorkspace = "self:ws"
+	// TargetSelfPrefix precedes the id of one runner.
+	TargetSelfPrefix = "self:"
+)
+
+// Run is the record of a run, small enough to list by the million. Heavy
+// evidence is read apart; Result is set when one run is read.
+type Run struct {
+	ID     string `json:"id"`
+	Tenant string `json:"tenant"`
+	Status Status `json:"status"`
+	CaseID string `json:"caseId"`
+	// Harness is as submitted; ResolvedHarness has the version that ran.
+	Harness         HarnessRef  `json:"harness"`
+	ResolvedHarness *HarnessRef `json:"resolvedHarness,omitempty"`
+	Kind            string      `json:"kind"`
+	Class           string      `json:"class"`
+	Runtime         string      `json:"runtime,omitempty"`
+	Trigger         string      `json:"trigger,omitempty"`
+	CreatedBy       string      `json:"createdBy,omitempty"`
+	Origin          *Origin     `json:"origin,omitempty"`
+	Placement       *RunPlace   `json:"placement,omitempty"`
+	Attempt         int64       `json:"attempt,omitempty"`
+	CreatedAt       Time        `json:"createdAt"`
+	UpdatedAt       Time        `json:"updatedAt"`
+	StartedAt       *Time       `json:"startedAt,omitempty"`
+	FinishedAt      *Time       `json:"finishedAt,omitempty"`
+
+	Verdict      *bool         `json:"verdict,omitempty"`
+	VerdictBasis *VerdictBasis `json:"verdictBasis,omitempty"`
+	Usage        *Usage        `json:"usage,omitempty"`
+	Scores       []Score       `json:"scores,omitempty"`
+	Error        *RunError     `json:"error,omitempty"`
+	Failure      *Failure      `json:"failure,omitempty"`
+	Provenance   *Provenance   `json:"provenance,omitempty"`
+	Suspended    *Suspension   `json:"suspended,omitempty"`
+
+	CaseSpec *Case       `json:"caseSpec,omitempty"`
+	Result   *CaseResult `json:"result,omitempty"`
+}
+
+// SubmittedRun is the answer of POST /runs: the record and its id as runId.
+type SubmittedRun struct {
+	RunID string `json:"runId"`
+	Run
+}
+
+// RunError is the short form of a failure that existing clients read.
+type RunError struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+// RunPlace is where a run goes and, while it waits, why.
+type RunPlace struct {
+	// Where is runtime, driver or inline.
+	Where  string `json:"where"`
+	Target string `json:"target,omitempty"`
+	// Pool is the pool that took the run; Why says in a sentence why.
+	Pool string `json:"pool,omitempty"`
+	Why  string `json:"why,omitempty"`
+	// BlockedReason says, while the run is queued or suspended, what it waits for.
+	BlockedReason string `json:"blockedReason,omitempty"`
+	// QueueDeadline is when a run that nobody took fails as unschedulable.
+	QueueDeadline *Time `json:"queueDeadline,omitempty"`
+}
+
+// Origin says what caused a run.
+type Origin struct {
+	Cause         string `json:"cause,omitempty"`
+	Actor         string `json:"actor,omitempty"`
+	Executor      string `json:"executor,omitempty"`
+	ScheduleID    string `json:"scheduleId,omitempty"`
+	EventID       string `json:"eventId,omitempty"`
+	CausedByRunID string `json:"causedByRunId,omitempty"`
+}
+
+// Suspension is what a suspended run waits for.
+type Suspension struct {
+	// Kind is before-start or ask.
+	Kind     string `json:"kind"`
+	Question string `json:"question,omitempty"`
+	Since    Time   `json:"since"`
+}
+
+// Decision is the body of approve and reject, and the answer to an ask.
+type Decision struct {
+	Comment string `json:"comment,omitempty"`
+}
+
+// VerdictBasis says which scores decided a verdict.
+type VerdictBasis struct {
+	Authority   string    `json:"authority"`
+	Aggregation string    `json:"aggregation"`
+	Deciders    []Decider `json:"deciders"`
+}
+
+// Decider is one score that decided.
+type Decider struct {
+	Metric   string `json:"metric"`
+	GraderID string `json:"graderId"`
+	Pass     bool   `json:"pass"`
+}
+
+// CasePlacement is the answer of GET /runs/{id}/placement.
+type CasePlacement struct {
+	// Phase is queued, blocked, starting, running or dead.
+	Phase         string           `json:"phase"`
+	Unit          string           `json:"unit,omitempty"`
+	Node          string           `json:"node,omitempty"`
+	BlockedReason string           `json:"blockedReason,omitempty"`
+	QueueDeadline *Time            `json:"queueDeadline,omitempty"`
+	AgeSeconds    float64          `json:"ageSeconds,omitempty"`
+	Events        []PlacementEvent `json:"events"`
+}
+
+// PlacementEvent is one entry of a placement's history.
+type PlacementEvent struct {
+	Type    string `json:"type,omitempty"`
+	Message string `json:"message"`
+	At      string `json:"at,omitempty"`
+}
+
+// RunEvent is one step of a run's life.
+type RunEvent struct {
+	Seq     int64  `json:"seq"`
+	At      Time   `json:"at"`
+	Kind    string `json:"kind"`
+	Attempt int64  `json:"attempt,omitempty"`
+	Runner  string `json:"runner,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Kinds of RunEvent.
+const (
+	RunSubmitted  = "submitted"
+	RunLeased     = "leased"
+	RunStarted    = "started"
+	RunRequeued   = "requeued"
+	RunSuspended  = "suspended"
+	RunResumed    = "resumed"
+	RunCancelling = "cancelling"
+	RunSettled    = "settled"
+	RunLateResult = "late_result"
+)

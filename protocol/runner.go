@@ -1,0 +1,95 @@
+package protocol
+
+import "slices"
+
+// Capabilities that a runner can offer. The functional ones gate placement.
+const (
+	CapGit         = "git"
+	CapDocker      = "docker"
+	CapBrowser     = "browser"
+	CapComputerUse = "computer-use"
+	CapTopology    = "topology"
+	CapOSWindows   = "os-windows"
+	CapOSMacOS     = "os-macos"
+	CapGPU         = "gpu"
+	CapSandbox     = "sandbox"
+	CapCodexLogin  = "codex-login"
+	CapClaudeLogin = "claude-login"
+)
+
+var functionalCapabilities = []string{CapGit, CapDocker, CapBrowser, CapComputerUse, CapTopology, CapOSWindows, CapOSMacOS, CapGPU}
+
+var capabilities = append([]string{CapSandbox, CapCodexLogin, CapClaudeLogin}, functionalCapabilities...)
+
+// KnownCapability reports whether name is in the vocabulary.
+func KnownCapability(name string) bool { return slices.Contains(capabilities, name) }
+
+// FunctionalCapability reports whether name gates placement.
+func FunctionalCapability(name string) bool { return slices.Contains(functionalCapabilities, name) }
+
+// PairRequest is the body of POST /runners.
+type PairRequest struct {
+	Label        string   `json:"label"`
+	OS           string   `json:"os,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+}
+
+// Validate reports everything that is wrong as one BAD_REQUEST.
+func (p *PairRequest) Validate() error {
+	var k checker
+	if !ValidName(p.Label, 80) {
+		k.add("label", "want 1 to 80 printable characters, got %q", Clip(p.Label, 40))
+	}
+	if p.OS != "" && !ValidName(p.OS, 40) {
+		k.add("os", "want at most 40 printable characters")
+	}
+	for i, c := range p.Capabilities {
+		if !KnownCapability(c) {
+			k.add(indexed("capabilities", i), "unknown capability %q", Clip(c, 40))
+		}
+	}
+	return k.err()
+}
+
+// Paired is the answer of POST /runners. The token is shown this once.
+type Paired struct {
+	Runner Runner `json:"runner"`
+	Token  string `json:"token"`
+	// AttachCommand starts the runner on its machine; the token goes in on
+	// standard input.
+	AttachCommand string `json:"attachCommand,omitempty"`
+}
+
+// Runners is the answer of GET /runners.
+type Runners struct {
+	Runners []Runner `json:"runners"`
+}
+
+// Runner is a paired machine.
+type Runner struct {
+	ID             string        `json:"id"`
+	Label          string        `json:"label"`
+	Owner          string        `json:"owner,omitempty"`
+	OS             string        `json:"os,omitempty"`
+	Arch           string        `json:"arch,omitempty"`
+	Hostname       string        `json:"hostname,omitempty"`
+	Capabilities   []string      `json:"capabilities"`
+	PairedAt       Time          `json:"pairedAt"`
+	LastSeenAt     *Time         `json:"lastSeenAt,omitempty"`
+	Version        string        `json:"version,omitempty"`
+	Protocol       int           `json:"protocol,omitempty"`
+	UpdateRequired bool          `json:"updateRequired,omitempty"`
+	Online         bool          `json:"online"`
+	Slots          int           `json:"slots,omitempty"`
+	Busy           int           `json:"busy,omitempty"`
+	Status         *RunnerStatus `json:"status,omitempty"`
+	// Target is what a run names to run on this machine.
+	Target string `json:"target,omitempty"`
+}
+
+// RunnerStatus is a short line about a runner. Level is info, warn or error.
+type RunnerStatus struct {
+	Text  string `json:"text"`
+	Level string `json:"level"`
+	At    Time   `json:"at"`
+}
