@@ -1,0 +1,43 @@
+# Everdict. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+TEST_TIMEOUT ?= 14m
+
+.PHONY: help build demo test bench fuzz race lint deps clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: deps ## build bin/everdict
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
+
+demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
+	./e2e/demo.sh
+
+test: deps ## run every test; ends with one line that counts them
+	./e2e/test.sh
+
+race: deps ## run every test under the race detector (slow on two cores)
+	go test -race -timeout 60m ./...
+
+bench: build ## run the benchmarks that docs/benchmarks.md reports
+	./e2e/bench.sh
+
+fuzz: ## run every fuzz target for FUZZTIME (default 30s)
+	./e2e/fuzz.sh
+
+lint: ## gofmt and vet, for every supported system
+	test -z "$$(gofmt -l .)"
+	go vet ./...
+	GOOS=darwin CGO_ENABLED=0 go vet ./agent/... ./protocol/...
+	GOOS=windows CGO_ENABLED=0 go vet ./agent/... ./protocol/...
+
+deps: ## install what the build and the tests need and is missing
+	@./e2e/deps.sh
+
+clean: ## remove what was built
+	rm -rf bin .cache

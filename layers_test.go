@@ -1,0 +1,164 @@
+package everdict_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/everdict/everdict/"
+
+// floor says on which floor of the house a package lives; every import goes
+// down, or stays within the same wing.
+func floor(pkg string) (wing string, level int) {
+	switch top, rest, _ := strings.Cut(pkg, "/"); {
+	case top == "cmd", top == "desktop", top == "e2e", top == "examples":
+		return top, 3
+	case top == "coordinator", top == "agent":
+		return top, 2
+	case top == "lease":
+		return "lease", 1
+	case top == "protocol" && strings.HasPrefix(rest, "link"):
+		return "link", 1
+	case top == "protocol" && strings.HasPrefix(rest, "client"):
+		return "client", 1
+	case top == "protocol":
+		return "protocol", 0
+	}
+	return "", -1
+}
+
+// mayImport says whether the wing from may use the wing to.
+func mayImport(from, to string) bool {
+	allowed := map[string][]string{
+		"cmd":         {"coordinator", "agent", "lease", "link", "client", "protocol", "cmd"},
+		"desktop":     {"agent", "client", "protocol", "link", "desktop"},
+		"e2e":         {"cmd", "coordinator", "agent", "lease", "link", "client", "protocol", "e2e"},
+		"examples":    {"client", "protocol"},
+		"coordinator": {"coordinator", "lease", "link", "protocol"},
+		"agent":       {"agent", "link", "protocol"},
+		"lease":       {"lease"},
+		"link":        {"link", "protocol"},
+		"client":      {"client", "protocol"},
+		"protocol":    {"protocol"},
+	}
+	return slices.Contains(allowed[from], to)
+}
+
+// TestLayers holds every import of the module against design section 2.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	for _, file := range goFiles(t) {
+		dir := filepath.ToSlash(filepath.Dir(file))
+		if dir == "." {
+			continue
+		}
+		from, level := floor(dir)
+		if level < 0 {
+			t.Errorf("%s: package %s has no place in the house: add it to floor", file, dir)
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range f.Imports {
+			path, ours := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module)
+			if !ours {
+				continue
+			}
+			// A test of the coordinator or of the agent may use what it tests against.
+			if to, _ := floor(path); !mayImport(from, to) {
+				t.Errorf("%s imports %s: %s may not use %s", file, path, from, to)
+			}
+		}
+	}
+}
+
+// TestPackageComments checks that each package says in one comment what it is.
+func TestPackageComments(t *testing.T) {
+	t.Parallel()
+	comments := map[string][]string{}
+	for _, file := range goFiles(t) {
+		dir := filepath.ToSlash(filepath.Dir(file))
+		if _, seen := comments[dir]; !seen && !strings.HasSuffix(file, "_test.go") {
+			comments[dir] = nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if packageComment(f) && !strings.HasSuffix(f.Name.Name, "_test") {
+			comments[dir] = append(comments[dir], file)
+		}
+	}
+	for dir, files := range comments {
+		if len(files) != 1 {
+			t.Errorf("package %s: want one package comment, got %d %v", dir, len(files), files)
+		}
+	}
+}
+
+func packageComment(f *ast.File) bool { return f.Doc != nil && strings.TrimSpace(f.Doc.Text()) != "" }
+
+// TestFileLengths keeps files readable: above 600 lines a reason stands at the
+// top ("Long because ...").
+func TestFileLengths(t *testing.T) {
+	t.Parallel()
+	for _, file := range goFiles(t) {
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := set.Position(f.End()).Line
+		if lines <= 600 || len(f.Comments) > 0 && strings.Contains(f.Comments[0].Text(), "Long because") {
+			continue
+		}
+		t.Errorf("%s has %d lines: split it, or say at its top why it is long", file, lines)
+	}
+}
+
+// TestRunnerLinks checks that the runner side carries no database and no
+// cluster client.
+func TestRunnerLinks(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("go", "list", "-deps", "./agent/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		for _, banned := range []string{"mattn/go-sqlite3", "k8s.io/", "hashicorp/nomad", module + "lease", module + "coordinator"} {
+			if strings.Contains(dep, banned) {
+				t.Errorf("agent links %s", dep)
+			}
+		}
+	}
+}
+
+func goFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && path != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "node_modules" || name == "bin") {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, ".go") {
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
