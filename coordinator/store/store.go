@@ -1,0 +1,96 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+var (
+	// ErrNotFound says that there is no such row in this workspace.
+	ErrNotFound = errors.New("store: not found")
+	// ErrExists says that a row with this key is there already.
+	ErrExists = errors.New("store: exists already")
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Store is the records of a coordinator.
+type Store struct {
+	db *sqlite.DB
+	// lastSeq is the highest seq given to a run. Only functions that hold a
+	// transaction touch it, and those run one after another on the writer's
+	// goroutine; one that is rolled back leaves a gap.
+	lastSeq int64
+}
+
+// Open brings the tables up to date and returns the records in db.
+func Open(ctx context.Context, db *sqlite.DB) (*Store, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("store: open: %w", err)
+	}
+	if err := db.Migrate(ctx, "store", files); err != nil {
+		return nil, fmt.Errorf("store: open: %w", err)
+	}
+	s := &Store{db: db}
+	var last sql.NullInt64
+	if err := db.Reader().QueryRowContext(ctx, `SELECT MAX(seq) FROM runs`).Scan(&last); err != nil {
+		return nil, fmt.Errorf("store: open: %w", err)
+	}
+	s.lastSeq = last.Int64
+	return s, nil
+}
+
+// DB is the database under the store, for transactions that span packages.
+func (s *Store) DB() *sqlite.DB { return s.db }
+
+// Ping returns when the writer has answered: it is alive and not stuck.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		var one int64
+		return tx.QueryRow(`SELECT 1`).Scan(&one)
+	})
+}
+
+// HashSecret is the form in which a credential is kept: SHA-256 in hex. The
+// credentials have 192 random bits, so that nothing slower is needed.
+func HashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+func millis(t protocol.Time) int64 { return t.UnixMilli() }
+
+func instant(ms int64) protocol.Time { return protocol.At(time.UnixMilli(ms)) }
+
+// optional makes NULL of an empty string, so that partial indexes leave it out.
+func optional(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// notFound turns the absence of a row into ErrNotFound and names the action on
+// every other error.
+func notFound(action string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return ErrNotFound
+	default:
+		return fmt.Errorf("store: %s: %w", action, err)
+	}
+}

@@ -1,0 +1,166 @@
+package protocol
+
+import "encoding/json"
+
+// LogQuery selects a part of a run's log.
+type LogQuery struct {
+	// Stream is stdout, stderr or empty for both.
+	Stream string
+	// Offset is the first byte wanted, of the stream as stored.
+	Offset int64
+}
+
+// Streams of a log.
+const (
+	StreamStdout = "stdout"
+	StreamStderr = "stderr"
+)
+
+// LogView is the answer of GET /runs/{id}/logs: a readable text. The bytes
+// themselves are at ?raw=1.
+type LogView struct {
+	Status Status `json:"status"`
+	// Found says that the run has a log, be it empty.
+	Found bool   `json:"found"`
+	Text  string `json:"text"`
+	// Truncated says that Text is only the end of the log; Bytes is its length.
+	Truncated bool  `json:"truncated,omitempty"`
+	Bytes     int64 `json:"bytes,omitempty"`
+}
+
+// TracePage is a part of a run's trace, in order.
+type TracePage struct {
+	Status Status       `json:"status"`
+	Events []TraceEvent `json:"events"`
+	// Next reads on after the last event; empty: this was the end so far.
+	Next string `json:"next,omitempty"`
+	// Total counts the events that are stored.
+	Total int64 `json:"total"`
+	// SealedAt is when the trace was complete; nil while the run goes on.
+	SealedAt *Time `json:"sealedAt,omitempty"`
+}
+
+// Trajectory is the answer of GET /runs/{id}/trajectory.
+type Trajectory struct {
+	Meta     TrajectoryMeta      `json:"meta"`
+	Events   []TraceEvent        `json:"events"`
+	Segments []TrajectorySegment `json:"segments"`
+}
+
+// TrajectoryMeta says what a trajectory was made from.
+type TrajectoryMeta struct {
+	Source     string `json:"source"`
+	EventCount int64  `json:"eventCount"`
+	SealedAt   Time   `json:"sealedAt"`
+}
+
+// TrajectorySegment is the part of a trajectory that one emitter wrote.
+type TrajectorySegment struct {
+	Emitter    string `json:"emitter"`
+	Source     string `json:"source"`
+	EventCount int64  `json:"eventCount"`
+	SealedAt   Time   `json:"sealedAt"`
+	Format     string `json:"format"`
+}
+
+// LiveTrajectory is the answer of GET /runs/{id}/trajectory/live: all that is
+// there so far.
+type LiveTrajectory struct {
+	Status Status       `json:"status"`
+	Found  bool         `json:"found"`
+	Events []TraceEvent `json:"events"`
+}
+
+// PlacementView is the answer of GET /runs/{id}/placement.
+type PlacementView struct {
+	Status    Status         `json:"status"`
+	Found     bool           `json:"found"`
+	Placement *CasePlacement `json:"placement"`
+}
+
+// Outcomes of an attempt.
+const (
+	// AttemptActive holds the run's lease.
+	AttemptActive = "active"
+	// AttemptSettled gave the run its result.
+	AttemptSettled = "settled"
+	// AttemptExpired lost its lease because its runner could not renew it.
+	AttemptExpired = "expired"
+	// AttemptReleased was given back by its runner, which was draining.
+	AttemptReleased = "released"
+	// AttemptCancelled was ended on request.
+	AttemptCancelled = "cancelled"
+)
+
+// Attempt is one try of a run by one runner. An attempt that no longer holds the
+// lease can still send what it found: Result is then evidence, with LateAt set,
+// and the run's record stays as it is.
+type Attempt struct {
+	Attempt     int64  `json:"attempt"`
+	Runner      string `json:"runner,omitempty"`
+	RunnerLabel string `json:"runnerLabel,omitempty"`
+	Outcome     string `json:"outcome"`
+	Message     string `json:"message,omitempty"`
+	LeasedAt    *Time  `json:"leasedAt,omitempty"`
+	StartedAt   *Time  `json:"startedAt,omitempty"`
+	EndedAt     *Time  `json:"endedAt,omitempty"`
+	// LateAt is when a result arrived after the attempt had lost its lease.
+	LateAt *Time       `json:"lateAt,omitempty"`
+	Result *CaseResult `json:"result,omitempty"`
+}
+
+// Lanes of a live stream.
+const (
+	LaneTrace = "trace"
+	LaneLog   = "log"
+)
+
+// LiveQuery selects what a live stream carries. After is the id of the last
+// event that was seen; empty: from the beginning.
+type LiveQuery struct {
+	Lanes []string
+	// Stream narrows LaneLog to stdout or stderr.
+	Stream string
+	After  string
+}
+
+// Kinds of LiveEvent.
+const (
+	LiveStatus = "status"
+	LiveTrace  = "trace"
+	LiveLog    = "log"
+	LiveEnd    = "end"
+)
+
+// LiveEvent is one event of a live stream. Status and end: Status. Trace: Events
+// that are new and Total. Log: Bytes of Stream.
+type LiveEvent struct {
+	// ID resumes the stream after this event; it is opaque.
+	ID     string
+	Kind   string
+	Status Status
+	Events []TraceEvent
+	Total  int64
+	Stream string
+	Bytes  []byte
+}
+
+// MarshalJSON writes the data of the event; its kind and id travel beside it.
+func (e LiveEvent) MarshalJSON() ([]byte, error) {
+	switch e.Kind {
+	case LiveTrace:
+		return json.Marshal(struct {
+			Events []TraceEvent `json:"events"`
+			Total  int64        `json:"total"`
+		}{e.Events, e.Total})
+	case LiveLog:
+		return json.Marshal(struct {
+			Stream string `json:"stream,omitempty"`
+			Text   string `json:"text"`
+		}{e.Stream, string(e.Bytes)})
+	default:
+		return json.Marshal(struct {
+			Status Status `json:"status"`
+		}{e.Status})
+	}
+}
