@@ -37,6 +37,13 @@ const (
 	ReasonDrained             = "drained"
 	ReasonMalformed           = "malformed_job"
 	ReasonInternal            = "internal"
+	// ReasonCrashed is a harness that a signal ended which nobody of us sent, or
+	// that ended without its final report.
+	ReasonCrashed = "crashed"
+	// ReasonAPIError is a model API that failed, in the harness's own words.
+	ReasonAPIError = "api_error"
+	// ReasonMissing is a harness program that is not on the machine.
+	ReasonMissing = "missing"
 )
 
 // Failure is the one reason why a run produced no result to judge.

@@ -1,0 +1,165 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// GapName is the name of the span event that says which events are missing.
+const GapName = "everdict.trace_gap"
+
+// emit records one event. The caller holds the lock.
+func (r *Recorder) emit(ev protocol.TraceEvent) {
+	if !Known(ev.Kind) {
+		r.sum.Invalid++
+		return
+	}
+	r.stamp(&ev)
+	r.count(ev)
+	line := r.encode(&ev)
+	switch {
+	case r.full || r.sum.Bytes+int64(len(line)) > r.cfg.MaxBytes:
+		if !r.full {
+			// What is kept is a prefix: once an event is missing, all later ones are.
+			r.full = true
+			r.sum.GapAt = r.sum.Bytes
+		}
+		r.sum.Dropped++
+		r.sum.DroppedBytes += int64(len(line))
+	default:
+		if ev.Truncated {
+			r.sum.Truncated++
+		}
+		r.write(line)
+	}
+}
+
+func (r *Recorder) write(line []byte) {
+	r.sum.Events++
+	r.sum.Bytes += int64(len(line))
+	if r.cfg.Writer == nil || r.err != nil {
+		return
+	}
+	if _, err := r.cfg.Writer.Write(line); err != nil {
+		r.err = fmt.Errorf("trace: write: %w", err)
+	}
+}
+
+// writeGap says what is missing, past the limit and once, so that a reader of
+// the trace alone knows that it is not whole.
+func (r *Recorder) writeGap() {
+	if r.sum.Dropped == 0 {
+		return
+	}
+	attributes, _ := json.Marshal(map[string]any{
+		"reason": "over_limit", "offset": r.sum.GapAt, "limitBytes": r.cfg.MaxBytes,
+		"events": r.sum.Dropped, "bytes": r.sum.DroppedBytes,
+	})
+	ev := protocol.TraceEvent{Kind: protocol.EventSpan, Name: GapName, Attributes: attributes, Truncated: true}
+	r.stamp(&ev)
+	r.write(r.encode(&ev))
+}
+
+// stamp gives an event a time on this project's clock. Numbers that JSON cannot
+// carry are taken out: an unknown number is absent.
+func (r *Recorder) stamp(ev *protocol.TraceEvent) {
+	if ev.T == 0 || !finite(ev.T) {
+		ev.T = Millis(r.cfg.Now())
+	}
+	if ev.At == "" {
+		ev.At = protocol.At(time.UnixMicro(int64(ev.T * 1000))).UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	if !finite(ev.DurationMs) {
+		ev.DurationMs = 0
+	}
+	if ev.LatencyMs != nil && !finite(*ev.LatencyMs) {
+		ev.LatencyMs = nil
+	}
+	if c := ev.Cost; c != nil && c.USD != nil && (!finite(*c.USD) || *c.USD < 0) {
+		copied := *c
+		copied.USD = nil
+		ev.Cost = &copied
+	}
+}
+
+// Millis is an instant as an event's T: epoch milliseconds with microseconds
+// behind the point.
+func Millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1000 }
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
+
+func (r *Recorder) count(ev protocol.TraceEvent) {
+	if r.sum.FirstT == 0 || ev.T < r.sum.FirstT {
+		r.sum.FirstT = ev.T
+	}
+	r.sum.LastT = max(r.sum.LastT, ev.T)
+	switch ev.Kind {
+	case protocol.EventToolCall:
+		r.sum.ToolCalls++
+	case protocol.EventLLMCall:
+		if ev.Model != AggregateModel {
+			r.sum.LLMCalls++
+		}
+		r.totals.add(ev.Model, ev.Cost)
+	case protocol.EventMessage:
+		if ev.Role == "assistant" && ev.Text != nil && ev.ParentID == "" {
+			text := *ev.Text
+			if len(text) > MaxFinalMessage {
+				text = strings.ToValidUTF8(text[len(text)-MaxFinalMessage:], "")
+			}
+			text = strings.Clone(text)
+			r.sum.FinalMessage = &text
+		}
+	}
+}
+
+// encode returns the event as one line of at most MaxTraceEventBytes, newline
+// included; the slice is valid until the next call.
+func (r *Recorder) encode(ev *protocol.TraceEvent) []byte {
+	for _, raw := range []*json.RawMessage{&ev.Args, &ev.Detail, &ev.Attributes} {
+		if len(*raw) > 0 && !json.Valid(*raw) {
+			*raw, _ = json.Marshal(string(*raw))
+		}
+	}
+	line, err := appendJSON(r.buf[:0], ev)
+	if err == nil && len(line) > protocol.MaxTraceEventBytes {
+		clip(ev, len(line))
+		line, err = appendJSON(r.buf[:0], ev)
+	}
+	if err != nil {
+		// Every field was made encodable above; an event that is not is a bug that
+		// must not cost the run its trace.
+		line = fmt.Appendf(nil, `{"kind":"error","t":%s,"message":%q,"truncated":true}`+"\n",
+			strconv.FormatFloat(ev.T, 'f', -1, 64), "an event of kind "+ev.Kind+" could not be encoded")
+	}
+	if cap(line) <= protocol.MaxTraceEventBytes {
+		r.buf = line
+	}
+	return line
+}
+
+func appendJSON(buf []byte, ev *protocol.TraceEvent) ([]byte, error) {
+	b := bytes.NewBuffer(buf)
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(ev)
+	return b.Bytes(), err
+}
+
+// Known reports whether kind is one of the closed list.
+func Known(kind string) bool {
+	switch kind {
+	case protocol.EventMessage, protocol.EventLLMCall, protocol.EventToolCall, protocol.EventToolResult,
+		protocol.EventEnvAction, protocol.EventError, protocol.EventLog, protocol.EventArtifact,
+		protocol.EventSpan, protocol.EventInfra:
+		return true
+	}
+	return false
+}

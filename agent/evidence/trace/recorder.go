@@ -1,0 +1,101 @@
+package trace
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// DefaultMaxBytes is how much of a trace is kept when Config names no limit:
+// 64 MiB, some 100,000 steps of an ordinary agent.
+const DefaultMaxBytes = 64 << 20
+
+// Config configures a Recorder. The zero value records nothing but the summary.
+type Config struct {
+	// Writer receives one JSON document and a newline per event, one Write each.
+	// Nil discards. After an error nothing more is written; Err returns it.
+	Writer io.Writer
+	// Now stamps events that carry no time. Nil is time.Now.
+	Now func() time.Time
+	// MaxBytes bounds what is written; zero is DefaultMaxBytes. What comes later
+	// is counted in the summary and reported by a gap event.
+	MaxBytes int64
+}
+
+// Recorder writes events as JSON lines and keeps the aggregates that graders and
+// the record need, without holding the trace. Its methods may be called from any
+// goroutine; a nil Recorder records nothing.
+type Recorder struct {
+	cfg    Config
+	mu     sync.Mutex
+	sum    Summary
+	totals totals
+	err    error
+	full   bool
+	closed bool
+	buf    []byte
+}
+
+// New returns a recorder.
+func New(cfg Config) *Recorder {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = DefaultMaxBytes
+	}
+	return &Recorder{cfg: cfg}
+}
+
+// Emit records one event: it stamps what carries no time, cuts what is longer
+// than protocol.MaxTraceEventBytes and drops (and counts) what is no event.
+func (r *Recorder) Emit(ev protocol.TraceEvent) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.emit(ev)
+}
+
+// Summary returns the aggregates so far.
+func (r *Recorder) Summary() Summary {
+	if r == nil {
+		return Summary{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sum
+	s.Usage = r.totals.usage()
+	return s
+}
+
+// Err returns the writer's first error.
+func (r *Recorder) Err() error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// Close writes the gap event, if events are missing, and returns Err. Events
+// that come later are ignored.
+func (r *Recorder) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		r.writeGap()
+	}
+	return r.err
+}
