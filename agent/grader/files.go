@@ -1,0 +1,121 @@
+package grader
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// maxResultFile is the largest file that a grader reads back.
+const maxResultFile = 1 << 20
+
+// private is a directory of the attempt that a grader fills after the agent has
+// ended. Every access goes through os.Root: an agent that left a link in the way
+// must not make the runner write or read elsewhere.
+type private struct {
+	path string // absolute, on the host
+	rel  string // below the root
+	top  *os.Root
+	dir  *os.Root
+}
+
+// openPrivate wipes and makes the directory rel below root, readable and
+// searchable for whatever user the sandbox runs as.
+func openPrivate(root, rel string) (*private, error) {
+	if err := protocol.CheckFilePath(rel); err != nil {
+		return nil, err
+	}
+	top, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("open the attempt's directory: %w", err)
+	}
+	p := &private{path: filepath.Join(root, filepath.FromSlash(rel)), rel: rel, top: top}
+	if err := p.make(); err != nil {
+		top.Close()
+		return nil, fmt.Errorf("make %s: %w", rel, err)
+	}
+	return p, nil
+}
+
+func (p *private) make() error {
+	if err := p.top.RemoveAll(p.rel); err != nil {
+		return err
+	}
+	if err := p.top.MkdirAll(p.rel, 0o755); err != nil {
+		return err
+	}
+	dir, err := p.top.OpenRoot(p.rel)
+	p.dir = dir
+	return err
+}
+
+// write puts a new file in place, with its directories.
+func (p *private) write(name string, content []byte, mode fs.FileMode) error {
+	if err := protocol.CheckFilePath(name); err != nil {
+		return err
+	}
+	return writeNew(p.dir, name, mode, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
+}
+
+// read returns a regular file of at most maxResultFile bytes, and nil when there
+// is none.
+func (p *private) read(name string) ([]byte, error) {
+	info, err := p.dir.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", name)
+	case info.Size() > maxResultFile:
+		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", name, info.Size(), maxResultFile)
+	}
+	f, err := p.dir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxResultFile))
+}
+
+// world makes the directory writable for whatever user the sandbox runs as.
+func (p *private) world() error { return p.top.Chmod(p.rel, 0o777) }
+
+// remove takes the directory away again and closes it.
+func (p *private) remove() {
+	p.top.RemoveAll(p.rel)
+	p.close()
+}
+
+func (p *private) close() {
+	p.dir.Close()
+	p.top.Close()
+}
+
+// writeNew replaces whatever is at name, a link included, by a new file.
+func writeNew(root *os.Root, name string, mode fs.FileMode, fill func(io.Writer) error) error {
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := root.RemoveAll(name); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	return errors.Join(err, f.Chmod(mode), f.Close())
+}
