@@ -1,0 +1,255 @@
+package lease
+
+import (
+	"crypto/rand"
+	"slices"
+
+	"github.com/everdict/everdict/lease/sqlite"
+)
+
+// verdict of the matcher on one runner and one lane. Explain reads the same verdicts that lease.
+type verdict int8
+
+const (
+	fits              verdict = iota
+	lacksPool                 // it does not serve the pool
+	lacksCapabilities         // not all are offered
+	otherPlatform             // another operating system or architecture
+	tooSmall                  // the runner's whole memory is less than the job declares
+	slotsInUse                // its home pool has all its slots in use
+	budgetInUse               // its home pool's memory budget has not that much left
+	memoryInUse               // the runner itself has not that much left
+)
+
+// offers says whether the runner could ever take a job of the lane: what cannot change while it is connected.
+func (r *runner) offers(l *lane) verdict {
+	for _, c := range l.caps {
+		if !slices.Contains(r.Capabilities, c) {
+			return lacksCapabilities
+		}
+	}
+	if (l.key.os != "" && l.key.os != r.OS) || (l.key.arch != "" && l.key.arch != r.Arch) {
+		return otherPlatform
+	}
+	if r.MemoryMB > 0 && l.key.memoryMB > r.MemoryMB {
+		return tooSmall
+	}
+	return fits
+}
+
+// admits says whether the runner's home and its own memory have room for a job of the lane now. It counts live leases and
+// nothing else.
+func (r *runner) admits(h *home, l *lane) verdict {
+	if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
+		return slotsInUse
+	}
+	if mb := l.key.memoryMB; mb > 0 {
+		if h.limit.MemoryMB > 0 && h.memory()+mb > h.limit.MemoryMB {
+			return budgetInUse
+		}
+		if r.MemoryMB > 0 && r.memory()+mb > r.MemoryMB {
+			return memoryInUse
+		}
+	}
+	return fits
+}
+
+func (r *runner) match(h *home, l *lane) verdict {
+	if !slices.Contains(r.Serves, l.key.pool) {
+		return lacksPool
+	}
+	if v := r.offers(l); v != fits {
+		return v
+	}
+	return r.admits(h, l)
+}
+
+// before is the order of the queue: interactive and aged jobs first, then the workspace with the smallest virtual start,
+// then the older job.
+type rank struct {
+	late  bool // batch, and not aged
+	start float64
+	seq   int64
+}
+
+func (a rank) before(b rank) bool {
+	if a.late != b.late {
+		return b.late
+	}
+	if a.start != b.start {
+		return a.start < b.start
+	}
+	return a.seq < b.seq
+}
+
+func (o *owner) rank(l *lane, head *entry, now int64) rank {
+	return rank{
+		late:  l.key.class == Batch && now-head.enqueuedAt < int64(o.cfg.Aging),
+		start: max(o.vtime, l.space.finish),
+		seq:   head.seq,
+	}
+}
+
+// choose finds the lane whose head the runner takes next; nil if it can take none. Lanes that it cannot take are skipped.
+func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, error) {
+	var best *lane
+	var bestRank rank
+	now := o.now()
+	for _, p := range r.pools {
+		for _, l := range p.lanes {
+			if l.queued == 0 || r.offers(l) != fits || r.admits(r.home, l) != fits {
+				continue
+			}
+			head, err := l.head(tx)
+			if err != nil {
+				return nil, err
+			}
+			if k := o.rank(l, head, now); best == nil || k.before(bestRank) {
+				best, bestRank = l, k
+			}
+		}
+	}
+	return best, nil
+}
+
+// matchAll leases to waiting pulls what this group's changes allow: a runner that asks or has memory again, a home with
+// room again, a lane with a new job. Everything else has been tried before and cannot have become possible.
+func (o *owner) matchAll(tx *sqlite.Tx) error {
+	for len(o.dirtyRunners)+len(o.dirtyHomes)+len(o.dirtyLanes) > 0 {
+		runners := o.dirtyRunners
+		o.dirtyRunners = nil
+		for _, r := range runners {
+			r.dirty = false
+			if err := o.serve(tx, r); err != nil {
+				return err
+			}
+			o.dropRunner(r)
+		}
+		homes := o.dirtyHomes
+		o.dirtyHomes = nil
+		for _, h := range homes {
+			h.dirty = false
+			for _, r := range slices.Clone(h.waiting) {
+				if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
+					break
+				}
+				if err := o.serve(tx, r); err != nil {
+					return err
+				}
+			}
+			o.dropHome(h)
+		}
+		lanes := o.dirtyLanes
+		o.dirtyLanes = nil
+		for _, l := range lanes {
+			l.dirty = false
+			if err := o.offer(tx, l); err != nil {
+				return err
+			}
+			o.dropLane(l)
+		}
+	}
+	return nil
+}
+
+// serve leases to a runner's waiting pulls as long as it can take something.
+func (o *owner) serve(tx *sqlite.Tx, r *runner) error {
+	for len(r.waiting) > 0 {
+		l, err := o.choose(tx, r)
+		if err != nil || l == nil {
+			return err
+		}
+		if err := o.grant(tx, r, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offer looks for waiting runners for a lane. What such a runner gets is its best job, which may be another lane's. The
+// search begins where the last one ended, so that work spreads over idle runners.
+func (o *owner) offer(tx *sqlite.Tx, l *lane) error {
+	p := l.pool
+	for tried := 0; tried < len(p.waiting) && l.queued > 0; tried++ {
+		p.cursor %= len(p.waiting)
+		r := p.waiting[p.cursor]
+		if r.offers(l) != fits || r.admits(r.home, l) != fits {
+			p.cursor++
+			continue
+		}
+		best, err := o.choose(tx, r)
+		if err != nil {
+			return err
+		}
+		if err := o.grant(tx, r, best); err != nil {
+			return err
+		}
+		tried = -1
+		if len(r.waiting) > 0 {
+			p.cursor++ // another runner first, if there is one
+		}
+	}
+	return nil
+}
+
+// grant leases the head of a lane to the oldest waiting pull of a runner. If a hook refuses, the pull gets its error.
+func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane) error {
+	head, err := l.head(tx)
+	if err != nil {
+		return err
+	}
+	w := r.waiting[0]
+	now := o.now()
+	g := &live{entry: *head, lane: l, request: w.request, token: rand.Text(), deadline: now + int64(o.cfg.TTL),
+		startBy: now + int64(o.cfg.StartAck), seen: now}
+	g.attempt++
+	payload := g.payload
+	g.payload = nil
+	if payload == nil {
+		if payload, err = loadPayload(tx, g.seq); err != nil {
+			return err
+		}
+	}
+	h := r.home
+	ev := o.event(JobLeased, l, &g.entry)
+	ev.State, ev.Runner = Leased, r.ID
+	err = o.change(tx, &ev, nil, func(tx *sqlite.Tx) error {
+		_, err := tx.Exec(updateLeased, g.attempt, g.token, r.ID, h.name, g.request, now, g.seq)
+		return err
+	})
+	r.waiting = r.waiting[1:]
+	if len(r.waiting) == 0 {
+		r.waiting = nil
+		o.unlist(r)
+	}
+	w.queued = false
+	if err != nil {
+		if tx.Err() != nil {
+			return err
+		}
+		o.granted = append(o.granted, grant{w: w, err: err})
+		return nil
+	}
+	l.remove(o, g.seq)
+	start := max(o.vtime, l.space.finish)
+	o.vtime = start
+	l.space.finish = start + 1/l.space.weight
+	o.addLive(g, r, h)
+	lease := o.lease(g, now)
+	lease.Payload = payload
+	o.granted = append(o.granted, grant{w: w, lease: lease})
+	return nil
+}
+
+// lease is a live lease as its holder is told it.
+func (o *owner) lease(l *live, now int64) Lease {
+	out := Lease{
+		Ref:    Ref{Job: l.id, Attempt: l.attempt, Token: l.token},
+		Runner: l.runner.ID, Workspace: l.lane.key.workspace, Pool: l.lane.key.pool, Class: l.lane.key.class,
+		TTL: max(0, dur(l.deadline-now)), Deadline: at(l.deadline), Started: l.started, Parked: l.held, Stop: l.stop,
+	}
+	if !l.started {
+		out.StartWithin = max(0, dur(l.startBy-now))
+	}
+	return out
+}
