@@ -1,0 +1,280 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/everdict/everdict/agent/evidence/diff"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Repo is the environment of a directory with files and git around them.
+type Repo struct{ cfg Config }
+
+var _ Environment = (*Repo)(nil)
+
+// NewRepo returns the environment of kind repo.
+func NewRepo(c Config) *Repo {
+	if c.Git == "" {
+		c.Git = "git"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Repo{cfg: c}
+}
+
+// Kind returns "repo".
+func (r *Repo) Kind() string { return protocol.EnvRepo }
+
+// Prepare writes the source's files to the workspace, runs the setup there and
+// records the baseline.
+func (r *Repo) Prepare(ctx context.Context, a Attempt) (Prepared, error) {
+	p := &preparedRepo{
+		dir:     filepath.Join(a.Root, WorkDir),
+		private: a.Private,
+		logger:  r.cfg.Logger,
+	}
+	if p.private == "" {
+		p.private = filepath.Join(a.Root, "private")
+	}
+	if a.Progress == nil {
+		a.Progress = io.Discard
+	}
+	if err := r.check(a); err != nil {
+		return nil, err
+	}
+	if err := r.prepare(ctx, a, p); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		// The attempt may be over because its context is; what is left has to go all the same.
+		if left := p.Cleanup(context.WithoutCancel(ctx)); left != nil {
+			if e := (*Error)(nil); errors.As(err, &e) {
+				e.Leftover = left
+			} else {
+				err = errors.Join(err, left)
+			}
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// check refuses before anything is written.
+func (r *Repo) check(a Attempt) error {
+	bad := func(err error, format string, args ...any) error {
+		return configError(protocol.CodeBadRequest, protocol.ReasonSetup, err, format, args...)
+	}
+	s := a.Spec.Source
+	switch {
+	case s == nil:
+		return bad(nil, "the repo environment has no source")
+	case s.Files != nil:
+		if err := ValidateFiles(s.Files); err != nil {
+			return bad(err, "the source's files are refused: %v", err)
+		}
+	case s.Git != "":
+		if err := checkGitSource(s.Git, s.Ref); err != nil {
+			return bad(err, "the source is refused: %v", err)
+		}
+	case s.Path != "":
+		if !filepath.IsAbs(s.Path) {
+			return bad(nil, "the source's path %q is not absolute", protocol.Clip(s.Path, 200))
+		}
+	default:
+		return bad(nil, "the repo environment's source is empty: it needs files, git or path")
+	}
+	if len(a.Spec.Setup) > 0 && a.Exec == nil {
+		return bad(nil, "this runner cannot run the environment's setup")
+	}
+	if _, err := exec.LookPath(r.cfg.Git); err != nil {
+		return noGit(errors.Join(diff.ErrNoGit, err))
+	}
+	return nil
+}
+
+func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.Mkdir(p.dir, 0o777); err != nil {
+		return hostError("make the workspace", err)
+	}
+	p.made = append(p.made, p.dir)
+	if err := os.MkdirAll(filepath.Dir(p.private), 0o700); err != nil {
+		return hostError("make the private directory", err)
+	}
+	if err := os.Mkdir(p.private, 0o700); err != nil {
+		return hostError("make the private directory", err)
+	}
+	p.made = append(p.made, p.private)
+
+	tracked := diff.TrackAll
+	s := a.Spec.Source
+	var err error
+	switch {
+	case s.Files != nil:
+		if err := writeFiles(p.dir, s.Files); err != nil {
+			return hostError("write the source's files", err)
+		}
+	case s.Git != "":
+		err = r.fetch(ctx, a, p)
+	default:
+		// The source's own list of files is not known: its ignore rules decide.
+		tracked = nil
+		err = copySource(ctx, p.dir, s.Path, a.Progress)
+	}
+	if err != nil {
+		return err
+	}
+	if len(a.Spec.Setup) > 0 {
+		if tracked != nil {
+			if tracked, err = present(p.dir); err != nil {
+				return hostError("list the workspace", err)
+			}
+		}
+		if err := r.setup(ctx, a, p, tracked); err != nil {
+			return err
+		}
+	}
+	p.baseline, err = r.record(ctx, p, "baseline", tracked)
+	return err
+}
+
+// record takes a baseline of the workspace and makes it the workspace's only commit.
+func (r *Repo) record(ctx context.Context, p *preparedRepo, store string, tracked func(string) bool) (*diff.Baseline, error) {
+	b, err := diff.Take(ctx, diff.Config{
+		Dir: p.dir, Store: filepath.Join(p.private, store), Tracked: tracked, Limits: r.cfg.Limits, Git: r.cfg.Git,
+	})
+	if err != nil {
+		return nil, baselineError(ctx, err)
+	}
+	if err := b.WriteRepository(ctx); err != nil {
+		return nil, baselineError(ctx, err)
+	}
+	return b, nil
+}
+
+// setup runs the setup commands. They see a repository, because builds ask git
+// for a version; afterwards it gives way to a new one, with the files that setup
+// made in its commit and nothing of what setup did to the first one.
+func (r *Repo) setup(ctx context.Context, a Attempt, p *preparedRepo, tracked func(string) bool) error {
+	first, err := r.record(ctx, p, "before-setup", tracked)
+	if err != nil {
+		return err
+	}
+	for i, line := range a.Spec.Setup {
+		out := &outputTail{}
+		code, err := a.Exec(ctx, line, p.dir, io.MultiWriter(a.Progress, out))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil && code == 0 {
+			continue
+		}
+		e := configError(protocol.CodeHarnessInstallFailed, protocol.ReasonSetup, err,
+			"setup command %d of %d (%s) ended with exit code %d", i+1, len(a.Spec.Setup), protocol.Clip(line, 200), code)
+		e.Failure.LogTail = out.String()
+		if err != nil {
+			e.Failure.Class, e.Failure.Code = protocol.ClassInfra, protocol.CodeComputeExecFailed
+			e.Failure.Message = fmt.Sprintf("setup command %d of %d (%s) could not be run: %v", i+1, len(a.Spec.Setup), protocol.Clip(line, 200), err)
+			e.Failure.Retryable = true
+		} else {
+			e.Failure.ExitCode = &code
+		}
+		return e
+	}
+	if err := first.Close(); err != nil {
+		return hostError("remove the repository that setup saw", err)
+	}
+	if err := RemoveTree(ctx, filepath.Join(p.dir, ".git")); err != nil {
+		return hostError("remove the repository that setup saw", err)
+	}
+	return nil
+}
+
+// present lists the files of a directory that nobody has changed yet.
+func present(dir string) (func(string) bool, error) {
+	files := make(map[string]struct{})
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files[path] = struct{}{}
+		}
+		return err
+	})
+	return func(path string) bool { _, ok := files[path]; return ok }, err
+}
+
+// outputTail keeps the end of what a command printed.
+type outputTail struct{ b []byte }
+
+// maxTail is how much of setup's output a failure carries, in bytes.
+const maxTail = 4000
+
+func (t *outputTail) Write(b []byte) (int, error) {
+	if t.b = append(t.b, b...); len(t.b) > 4*maxTail {
+		t.b = append(t.b[:0], t.b[len(t.b)-maxTail:]...)
+	}
+	return len(b), nil
+}
+
+func (t *outputTail) String() string {
+	b := t.b[max(0, len(t.b)-maxTail):]
+	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
+}
+
+// preparedRepo is a workspace with its baseline.
+type preparedRepo struct {
+	dir, private string
+	made         []string // directories to remove
+	baseline     *diff.Baseline
+	logger       *slog.Logger
+}
+
+func (p *preparedRepo) Dir() string      { return p.dir }
+func (p *preparedRepo) Baseline() string { return p.baseline.Commit() }
+
+func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
+	d, err := p.baseline.Snapshot(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, snapshotError(err)
+	}
+	doc := protocol.Snapshot{
+		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.dir), Baseline: p.Baseline(),
+		ChangedFiles: make([]string, 0, len(d.Changed)),
+	}
+	for _, c := range d.Changed {
+		doc.ChangedFiles = append(doc.ChangedFiles, diff.Quote(c.Path))
+	}
+	for _, o := range d.Omitted {
+		doc.Omitted = append(doc.Omitted, protocol.OmittedFile{
+			Path: diff.Quote(o.Path), Reason: string(o.Reason), Bytes: o.Bytes, SHA256: o.SHA256,
+		})
+	}
+	return &Snapshot{Document: doc, Diff: d}, nil
+}
+
+func (p *preparedRepo) Cleanup(ctx context.Context) error {
+	var left []string
+	var errs []error
+	for _, dir := range p.made {
+		if err := RemoveTree(ctx, dir); err != nil {
+			left = append(left, dir)
+			errs = append(errs, err)
+		}
+	}
+	p.made = left
+	return errors.Join(errs...)
+}

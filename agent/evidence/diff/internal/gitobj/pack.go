@@ -1,0 +1,326 @@
+package gitobj
+
+import (
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/adler32"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// Numbers of the writer.
+const (
+	// buffered is how much of a pack is held in memory before it goes to the
+	// file: the pack of a small repository is written with one call.
+	buffered = 256 << 10
+	// storedBelow is the size below which content is not compressed: the pack
+	// lives as long as an attempt, and deflating 10,000 small files costs more
+	// than all the rest of recording them.
+	storedBelow = 16 << 10
+	// maxStored is the largest stored block of a deflate stream.
+	maxStored = math.MaxUint16
+)
+
+// Pack writes objects to a pack file and, at the end, its index. Objects that
+// were added already are skipped, so that each is in it once. It is not safe
+// for concurrent use.
+type Pack struct {
+	f       *os.File
+	buf     []byte // what follows flushed
+	flushed int64
+	objects []packed
+	have    map[ID]struct{}
+	err     error // of the first write that failed; a pack with a hole is no pack
+}
+
+type packed struct {
+	id     ID
+	crc    uint32
+	offset int64
+}
+
+// NewPack starts a pack in a new file of dir, which exists.
+func NewPack(dir string) (*Pack, error) {
+	f, err := os.CreateTemp(dir, "tmp_pack_")
+	if err != nil {
+		return nil, err
+	}
+	p := &Pack{f: f, have: make(map[ID]struct{})}
+	p.buf = append(p.buf, "PACK\x00\x00\x00\x02\x00\x00\x00\x00"...) // the count is set by Close
+	return p, nil
+}
+
+// Has reports whether the pack holds id.
+func (p *Pack) Has(id ID) bool { _, ok := p.have[id]; return ok }
+
+// Add writes an object whose ID the caller has computed.
+func (p *Pack) Add(t Type, id ID, content []byte) error {
+	if p.Has(id) || p.err != nil {
+		return p.err
+	}
+	p.begin(id)
+	start := len(p.buf)
+	p.buf = appendHeader(p.buf, t, int64(len(content)))
+	if len(content) < storedBelow {
+		p.buf = appendStored(p.buf, content)
+	} else {
+		p.deflate(bytes.NewReader(content))
+	}
+	p.end(start)
+	return p.err
+}
+
+// AddStream writes a blob of size bytes from r and returns its ID. It is for
+// content that is not to be held in memory. A reader that yields another number
+// of bytes fails the pack.
+func (p *Pack) AddStream(size int64, r io.Reader) (ID, error) {
+	if p.err != nil {
+		return ID{}, p.err
+	}
+	if p.flush(); p.err != nil {
+		return ID{}, p.err
+	}
+	offset, crc := p.flushed, crc32.NewIEEE()
+	h := NewHash(Blob, size)
+	out := &counter{w: io.MultiWriter(p.f, crc)}
+	if _, err := out.Write(appendHeader(nil, Blob, size)); err != nil {
+		return ID{}, p.fail(err)
+	}
+	z := writers.Get().(*zlib.Writer)
+	defer writers.Put(z)
+	z.Reset(out)
+	n, err := io.Copy(io.MultiWriter(h, z), io.LimitReader(r, size+1))
+	if err == nil && n != size {
+		err = fmt.Errorf("%w: %d bytes where %d were announced", ErrSize, n, size)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		return ID{}, p.fail(err)
+	}
+	p.flushed += out.n
+	id := Sum(h)
+	// A duplicate found only now stays in the file as bytes that no index entry
+	// names would break the count, so it is cut off again.
+	if p.Has(id) {
+		p.flushed = offset
+		if err := p.f.Truncate(offset); err != nil {
+			return ID{}, p.fail(err)
+		}
+		if _, err := p.f.Seek(offset, io.SeekStart); err != nil {
+			return ID{}, p.fail(err)
+		}
+		return id, nil
+	}
+	p.have[id] = struct{}{}
+	p.objects = append(p.objects, packed{id: id, crc: crc.Sum32(), offset: offset})
+	return id, nil
+}
+
+// ErrSize is a file that changed its size while it was read.
+var ErrSize = errors.New("size changed while reading")
+
+func (p *Pack) fail(err error) error {
+	if p.err == nil {
+		p.err = err
+	}
+	return err
+}
+
+func (p *Pack) begin(id ID) {
+	p.have[id] = struct{}{}
+	p.objects = append(p.objects, packed{id: id, offset: p.flushed + int64(len(p.buf))})
+}
+
+func (p *Pack) end(start int) {
+	p.objects[len(p.objects)-1].crc = crc32.ChecksumIEEE(p.buf[start:])
+	if len(p.buf) >= buffered {
+		p.flush()
+	}
+}
+
+func (p *Pack) flush() {
+	if p.err != nil || len(p.buf) == 0 {
+		return
+	}
+	n, err := p.f.Write(p.buf)
+	p.flushed += int64(n)
+	p.buf = p.buf[:0]
+	if err != nil {
+		p.fail(err)
+	}
+}
+
+func (p *Pack) deflate(r io.Reader) {
+	z := writers.Get().(*zlib.Writer)
+	defer writers.Put(z)
+	z.Reset((*appender)(&p.buf))
+	_, err := io.Copy(z, r)
+	if err = errors.Join(err, z.Close()); err != nil {
+		p.fail(err)
+	}
+}
+
+// Close completes the pack under its final name in the same directory, with its
+// index, and returns the path without extension. An empty pack leaves no file
+// and returns "".
+func (p *Pack) Close() (base string, err error) {
+	dir := filepath.Dir(p.f.Name())
+	defer func() {
+		p.f.Close()
+		if err != nil || base == "" {
+			os.Remove(p.f.Name())
+		}
+	}()
+	if p.err != nil {
+		return "", p.err
+	}
+	if len(p.objects) == 0 {
+		return "", nil
+	}
+	sum, err := p.seal()
+	if err != nil {
+		return "", err
+	}
+	base = filepath.Join(dir, "pack-"+sum.String())
+	if err := os.WriteFile(base+".idx", p.index(sum), 0o444); err != nil {
+		return "", err
+	}
+	if err := p.f.Chmod(0o444); err != nil {
+		return "", err
+	}
+	if err := os.Rename(p.f.Name(), base+".pack"); err != nil {
+		return "", err
+	}
+	return base, nil
+}
+
+// Abort drops an unfinished pack.
+func (p *Pack) Abort() {
+	p.f.Close()
+	os.Remove(p.f.Name())
+}
+
+// seal sets the count of the header, which is known only now, and appends the
+// checksum of the whole file.
+func (p *Pack) seal() (ID, error) {
+	count := binary.BigEndian.AppendUint32(nil, uint32(len(p.objects)))
+	h := sha1.New()
+	if p.flushed == 0 {
+		copy(p.buf[8:], count)
+		h.Write(p.buf)
+	} else {
+		if p.flush(); p.err != nil {
+			return ID{}, p.err
+		}
+		if _, err := p.f.WriteAt(count, 8); err != nil {
+			return ID{}, err
+		}
+		if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.flushed)); err != nil {
+			return ID{}, err
+		}
+	}
+	sum := Sum(h)
+	p.buf = append(p.buf, sum[:]...)
+	p.flush()
+	return sum, p.err
+}
+
+// index encodes version 2 of a pack's index.
+func (p *Pack) index(sum ID) []byte {
+	slices.SortFunc(p.objects, func(a, b packed) int { return bytes.Compare(a.id[:], b.id[:]) })
+	b := make([]byte, 0, 8+256*4+len(p.objects)*28+40)
+	b = append(b, 0xff, 't', 'O', 'c', 0, 0, 0, 2)
+	n := 0
+	for first := range 256 {
+		for n < len(p.objects) && int(p.objects[n].id[0]) <= first {
+			n++
+		}
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
+	}
+	for _, o := range p.objects {
+		b = append(b, o.id[:]...)
+	}
+	for _, o := range p.objects {
+		b = binary.BigEndian.AppendUint32(b, o.crc)
+	}
+	var large []int64
+	for _, o := range p.objects {
+		if o.offset <= math.MaxInt32 {
+			b = binary.BigEndian.AppendUint32(b, uint32(o.offset))
+			continue
+		}
+		b = binary.BigEndian.AppendUint32(b, 1<<31|uint32(len(large)))
+		large = append(large, o.offset)
+	}
+	for _, offset := range large {
+		b = binary.BigEndian.AppendUint64(b, uint64(offset))
+	}
+	b = append(b, sum[:]...)
+	all := sha1.Sum(b)
+	return append(b, all[:]...)
+}
+
+// appendHeader encodes the type and size that precede an object in a pack.
+func appendHeader(b []byte, t Type, size int64) []byte {
+	c := byte(t)<<4 | byte(size&15)
+	for size >>= 4; size > 0; size >>= 7 {
+		b = append(b, c|0x80)
+		c = byte(size & 0x7f)
+	}
+	return append(b, c)
+}
+
+// appendStored encodes content as a zlib stream of stored blocks.
+func appendStored(b, content []byte) []byte {
+	b = append(b, 0x78, 0x01)
+	sum := adler32.Checksum(content)
+	for {
+		n := min(len(content), maxStored)
+		last := byte(0)
+		if n == len(content) {
+			last = 1
+		}
+		b = append(b, last)
+		b = binary.LittleEndian.AppendUint16(b, uint16(n))
+		b = binary.LittleEndian.AppendUint16(b, ^uint16(n))
+		b = append(b, content[:n]...)
+		if content = content[n:]; last == 1 {
+			return binary.BigEndian.AppendUint32(b, sum)
+		}
+	}
+}
+
+// writers keeps deflate's tables, which are large, from one object to the next.
+var writers = sync.Pool{New: func() any {
+	z, err := zlib.NewWriterLevel(io.Discard, zlib.BestSpeed)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return z
+}}
+
+type appender []byte
+
+func (a *appender) Write(b []byte) (int, error) {
+	*a = append(*a, b...)
+	return len(b), nil
+}
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,178 @@
+package diff
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/everdict/everdict/agent/evidence/diff/internal/gitobj"
+)
+
+// Branch is the one branch of the repository that WriteRepository makes.
+const Branch = "main"
+
+// repositoryConfig makes the agent's git work alike on every machine, whatever
+// the machine's own configuration says: it can commit (an identity, no signing),
+// it sees the bytes as they are, and no background process outlives a command.
+const repositoryConfig = `[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = false
+	logallrefupdates = true
+	autocrlf = false
+	safecrlf = false
+	ignorecase = false
+	fsmonitor = false
+[user]
+	name = Agent
+	email = agent@everdict.invalid
+[commit]
+	gpgsign = false
+[tag]
+	gpgsign = false
+[gc]
+	auto = 0
+[maintenance]
+	auto = false
+`
+
+// WriteRepository makes the directory a git repository whose only commit is the
+// baseline: one branch, no remote, tag, stash, reflog, alternate or other object
+// (F47). The index is clean. The object files are copies: the agent can destroy
+// them without reaching the baseline's own. It is called once, right after Take,
+// in a directory without a .git.
+func (b *Baseline) WriteRepository(ctx context.Context) error {
+	if err := b.writeRepository(ctx); err != nil {
+		return fail(ctx, StageBaseline, err)
+	}
+	return nil
+}
+
+func (b *Baseline) writeRepository(ctx context.Context) error {
+	root, err := openDir(b.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir(".git", 0o777); err != nil {
+		return err
+	}
+	// Of the agent's repository nothing is written through a path that somebody
+	// else could have turned into a link: it is new, and nobody runs in it yet.
+	dir := filepath.Join(b.cfg.Dir, ".git")
+	packs := filepath.Join(dir, "objects", "pack")
+	for _, sub := range []string{packs, filepath.Join(dir, "objects", "info"), filepath.Join(dir, "refs", "heads"), filepath.Join(dir, "refs", "tags")} {
+		if err := os.MkdirAll(sub, 0o777); err != nil {
+			return err
+		}
+	}
+	for _, ext := range []string{".pack", ".idx"} {
+		if err := copyFile(filepath.Join(packs, filepath.Base(b.pack)+ext), b.pack+ext); err != nil {
+			return err
+		}
+	}
+	read := newReader(ctx, root, b.cfg.Limits)
+	defer read.close()
+	if err := b.addLarge(read, packs); err != nil {
+		return err
+	}
+	for _, f := range []struct{ name, content string }{
+		{"HEAD", "ref: refs/heads/" + Branch + "\n"},
+		{"config", repositoryConfig},
+		{"index", string(b.index())},
+		{filepath.Join("refs", "heads", Branch), b.Commit() + "\n"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.content), 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addLarge gives the agent's repository the files that are too large for the
+// private store: its commit is whole.
+func (b *Baseline) addLarge(read *reader, packs string) error {
+	var pack *gitobj.Pack
+	for i := range b.entries {
+		e := &b.entries[i]
+		if e.ignored || e.id.IsZero() || e.size <= b.cfg.Limits.FileBytes || e.mode == gitobj.ModeSymlink {
+			continue
+		}
+		if pack == nil {
+			var err error
+			if pack, err = gitobj.NewPack(packs); err != nil {
+				return err
+			}
+		}
+		if err := b.addFile(read, pack, e); err != nil {
+			pack.Abort()
+			return err
+		}
+	}
+	if pack == nil {
+		return nil
+	}
+	_, err := pack.Close()
+	return err
+}
+
+func (b *Baseline) addFile(read *reader, pack *gitobj.Pack, e *entry) error {
+	dir, name, err := read.at(e.path)
+	if err != nil {
+		return err
+	}
+	f, err := read.open(dir, name, e)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	id, err := pack.AddStream(e.size, &contextReader{read.ctx, f})
+	if err == nil && id != e.id {
+		err = errReplaced
+	}
+	return err
+}
+
+// index encodes the agent's index.
+func (b *Baseline) index() []byte {
+	list := make([]gitobj.IndexEntry, 0, len(b.entries))
+	for i := range b.entries {
+		e := &b.entries[i]
+		if !e.ignored && !e.id.IsZero() {
+			list = append(list, gitobj.IndexEntry{Entry: gitobj.Entry{Path: e.path, Mode: e.mode, ID: e.id}, Stat: e.indexStat()})
+		}
+	}
+	return gitobj.EncodeIndex(list)
+}
+
+// indexStat is the part of a file's status that git's index holds.
+func (e *entry) indexStat() gitobj.Stat {
+	s := e.stat
+	if !s.valid {
+		return gitobj.Stat{} // git reads the file once and remembers it then
+	}
+	const second = 1_000_000_000
+	return gitobj.Stat{
+		CtimeSec: uint32(s.ctime / second), CtimeNsec: uint32(s.ctime % second),
+		MtimeSec: uint32(s.mtime / second), MtimeNsec: uint32(s.mtime % second),
+		Dev: uint32(s.dev), Ino: uint32(s.ino), UID: s.uid, GID: s.gid, Size: uint32(e.size),
+	}
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}
