@@ -117,10 +117,10 @@ func newRunQuery(f RunFilter) (*runQuery, error) {
 	add("cause", "runs_cause", f.Cause)
 	add("status", "runs_status", string(f.Status))
 	if !f.Since.IsZero() {
-		q.from = f.Since.UnixMilli() << seqShift
+		q.from = seqAt(f.Since)
 	}
 	if !f.Until.IsZero() {
-		q.to = f.Until.UnixMilli() << seqShift
+		q.to = seqAt(f.Until)
 	}
 	if f.Cursor != "" {
 		before, err := decodeCursor(f.Cursor)
@@ -186,6 +186,12 @@ func (q *runQuery) page() (string, []any) {
 	}
 	b.WriteString(` AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?`)
 	return b.String(), append(args, q.from, q.to, q.limit+1)
+}
+
+// seqAt is the lowest seq of a run accepted at t, clamped to what seq can hold.
+func seqAt(t time.Time) int64 {
+	const year2248 = 1 << (63 - seqShift)
+	return min(max(t.UnixMilli(), 0), year2248-1) << seqShift
 }
 
 // A cursor is the seq of the last row of a page behind a version byte.

@@ -15,10 +15,10 @@ const (
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	sqlInsertSpec = `INSERT INTO run_specs (seq, spec) VALUES (?,?)`
 	sqlRunRecord  = `SELECT seq, record FROM runs WHERE id = ?`
-	sqlUpdateRun = `UPDATE runs SET status=?, class=?, harness_version=?, runtime=?, runner=?, cause=?, trigger_label=?, verdict=?,
+	sqlUpdateRun  = `UPDATE runs SET status=?, class=?, harness_version=?, runtime=?, runner=?, cause=?, trigger_label=?, verdict=?,
 		failure_class=?, updated_at=?, record=? WHERE seq=?`
-	sqlRun        = `SELECT record FROM runs WHERE id = ? AND workspace = ?`
-	sqlRunSpec    = `SELECT s.spec FROM runs r JOIN run_specs s ON s.seq = r.seq WHERE r.id = ?`
+	sqlRun     = `SELECT record FROM runs WHERE id = ? AND workspace = ?`
+	sqlRunSpec = `SELECT s.spec FROM runs r JOIN run_specs s ON s.seq = r.seq WHERE r.id = ?`
 )
 
 // seqShift leaves room for a million runs in each millisecond before seq runs

@@ -1,0 +1,154 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// RequireAuthEnv is the environment variable that turns the development mode
+// off.
+const RequireAuthEnv = "EVERDICT_REQUIRE_AUTH"
+
+// Headers of the development mode.
+const (
+	TenantHeader     = "X-Everdict-Tenant"
+	DefaultWorkspace = "default"
+	// DevSubject is who acts in the development mode.
+	DevSubject = "dev"
+)
+
+// RunnerTokens finds the runner that a token belongs to. An unknown token is
+// store.ErrNotFound; a revoked runner is returned with RevokedAt set.
+type RunnerTokens interface {
+	Resolve(ctx context.Context, token string) (*store.RunnerRecord, error)
+}
+
+// Config of an Authenticator. Keys and Runners may be nil: then no such
+// credential is known.
+type Config struct {
+	Keys    *Keys
+	Runners RunnerTokens
+	// Required refuses requests without a credential. Otherwise they are the
+	// development mode's admin of the workspace in TenantHeader.
+	Required bool
+	// AnyHost lets the development mode answer under any host name. Otherwise
+	// only under localhost and IP addresses, so that a web page cannot reach it
+	// through a name of its own that resolves to this machine.
+	AnyHost bool
+}
+
+// Authenticator resolves requests to principals.
+type Authenticator struct{ cfg Config }
+
+// New makes an Authenticator.
+func New(cfg Config) *Authenticator { return &Authenticator{cfg} }
+
+var devRoles = []string{protocol.RoleAdmin}
+
+// Authenticate says who makes a request. A credential in the query string is
+// refused, whatever else the request carries; a bearer that is not known is a
+// 401 and never falls back to the development mode.
+func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
+	if err := RefuseQueryCredentials(r.URL); err != nil {
+		return Principal{}, err
+	}
+	if credential, ok := bearer(r); ok {
+		return a.resolve(r.Context(), credential)
+	}
+	if a.cfg.Required {
+		return Principal{}, protocol.Unauthenticated("this needs a credential").
+			WithHint("send an API key as the header Authorization: Bearer ak_...")
+	}
+	return a.development(r)
+}
+
+func (a *Authenticator) resolve(ctx context.Context, credential string) (Principal, error) {
+	switch {
+	case strings.HasPrefix(credential, protocol.APIKeyPrefix) && a.cfg.Keys != nil:
+		key, err := a.cfg.Keys.resolve(ctx, credential)
+		if err == nil {
+			return Principal{Subject: key.Subject, Workspace: key.Workspace, Roles: []string{key.Role}, Via: ViaAPIKey, Scopes: key.Scopes}, nil
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return Principal{}, fmt.Errorf("auth: resolve an API key: %w", err)
+		}
+		return Principal{}, protocol.Unauthenticated("this API key is not known").
+			WithHint("it may have been deleted: POST /keys makes a new one")
+	case strings.HasPrefix(credential, protocol.RunnerTokenPrefix) && a.cfg.Runners != nil:
+		runner, err := a.cfg.Runners.Resolve(ctx, credential)
+		if err == nil && runner.RevokedAt == nil {
+			return Principal{Subject: runner.Owner, Workspace: runner.Workspace, Roles: []string{RoleRunner}, Via: ViaRunner, RunnerID: runner.ID}, nil
+		}
+		if err == nil {
+			return Principal{}, protocol.Unauthenticated("runner %s was revoked", runner.ID).
+				WithData("reason", "revoked").WithHint("pair the machine again: POST /runners")
+		}
+		if !errors.Is(err, store.ErrNotFound) {
+			return Principal{}, fmt.Errorf("auth: resolve a runner token: %w", err)
+		}
+		return Principal{}, protocol.Unauthenticated("this runner token is not known").
+			WithData("reason", "unknown").WithHint("pair the machine again: POST /runners")
+	}
+	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
+		WithHint("an API key begins with ak_, a runner token with rnr_")
+}
+
+func (a *Authenticator) development(r *http.Request) (Principal, error) {
+	if err := a.sameOrigin(r); err != nil {
+		return Principal{}, err
+	}
+	workspace := r.Header.Get(TenantHeader)
+	if workspace == "" {
+		workspace = DefaultWorkspace
+	}
+	if !protocol.ValidName(workspace, protocol.MaxNameBytes) {
+		return Principal{}, protocol.BadRequest("header %s: want 1 to %d printable characters without / or \\", strings.ToLower(TenantHeader), protocol.MaxNameBytes)
+	}
+	return Principal{Subject: DevSubject, Workspace: workspace, Roles: devRoles, Via: ViaAPIKey}, nil
+}
+
+// sameOrigin keeps web pages out of the development mode, where no credential
+// would: a page of another origin, and a page whose own name resolves here.
+func (a *Authenticator) sameOrigin(r *http.Request) error {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		if err != nil || !strings.EqualFold(u.Host, r.Host) {
+			return protocol.Forbidden("a page of another origin may not use the development mode")
+		}
+	}
+	if a.cfg.AnyHost || localName(r.Host) {
+		return nil
+	}
+	return protocol.Forbidden("the development mode answers under localhost and IP addresses only, not under %q", protocol.Clip(r.Host, 80)).
+		WithHint("require authentication (%s=1) to serve under a name", RequireAuthEnv)
+}
+
+func localName(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.Trim(host, "[]"), ".")
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+// bearer is the credential of the Authorization header, if it has one.
+func bearer(r *http.Request) (string, bool) {
+	scheme, credential, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return "", false
+	}
+	return strings.TrimSpace(credential), true
+}

@@ -1,0 +1,157 @@
+package auth
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// prefixLength is how much of a key is kept to recognise it by.
+const prefixLength = 12
+
+// Keys issues and resolves API keys.
+type Keys struct {
+	store *store.Store
+	now   func() time.Time
+
+	// cache holds keys by hash. The coordinator is the only one that writes
+	// them, so an entry is right until Delete drops it.
+	mu    sync.RWMutex
+	cache map[string]*store.KeyRecord
+	// deletions counts them, so that a key that was read before its deletion is
+	// not put into the cache after it.
+	deletions uint64
+}
+
+// maxCached bounds the cache; a coordinator with more keys in use reads them
+// from the database.
+const maxCached = 10_000
+
+// NewKeys returns the keys in st. now is the clock; nil: time.Now.
+func NewKeys(st *store.Store, now func() time.Time) *Keys {
+	if now == nil {
+		now = time.Now
+	}
+	return &Keys{store: st, now: now, cache: make(map[string]*store.KeyRecord)}
+}
+
+// Issue makes a key that acts as p, with p's role and the scopes asked for, none
+// of which may be above p's own.
+func (k *Keys) Issue(ctx context.Context, p Principal, req protocol.KeyRequest) (protocol.IssuedKey, error) {
+	if req.Scopes == nil && p.Scopes != nil {
+		req.Scopes = p.Scopes
+	}
+	if err := req.Validate(); err != nil {
+		return protocol.IssuedKey{}, err
+	}
+	for _, scope := range req.Scopes {
+		if p.Scopes != nil && !reaches(scopeOrder, p.Scopes, scope) {
+			return protocol.IssuedKey{}, protocol.Forbidden("a key with the scopes %v may not issue one with the scope %s", p.Scopes, scope).
+				WithHint("leave scopes out to give the new key your own")
+		}
+	}
+	record, secret := k.make(p.Workspace, p.Subject, p.Role(), req)
+	if err := k.store.InsertKey(ctx, record); err != nil {
+		return protocol.IssuedKey{}, err
+	}
+	return protocol.IssuedKey{ID: record.ID, APIKey: secret}, nil
+}
+
+// Bootstrap makes the first key, an admin's of workspace, and returns it to be
+// shown once. With a key in the database it returns "".
+func (k *Keys) Bootstrap(ctx context.Context, workspace string) (string, error) {
+	record, secret := k.make(workspace, "admin", protocol.RoleAdmin,
+		protocol.KeyRequest{Label: "bootstrap", Scopes: []string{protocol.ScopeAdmin}})
+	err := k.store.InsertFirstKey(ctx, record)
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return "", nil
+	case err != nil:
+		return "", err
+	}
+	return secret, nil
+}
+
+// List are p's own keys, newest first.
+func (k *Keys) List(ctx context.Context, p Principal) ([]protocol.Key, error) {
+	records, err := k.store.Keys(ctx, p.Workspace, p.Subject)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]protocol.Key, len(records))
+	for i, r := range records {
+		keys[i] = r.Key
+	}
+	return keys, nil
+}
+
+// Delete ends one of p's own keys at once. To end one that is not there is no
+// error.
+func (k *Keys) Delete(ctx context.Context, p Principal, id string) error {
+	err := k.store.DeleteKey(ctx, p.Workspace, p.Subject, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.deletions++
+	for hash, record := range k.cache {
+		if record.ID == id {
+			delete(k.cache, hash)
+		}
+	}
+	return nil
+}
+
+func (k *Keys) make(workspace, subject, role string, req protocol.KeyRequest) (store.KeyRecord, string) {
+	secret := protocol.NewCredential(protocol.APIKeyPrefix)
+	return store.KeyRecord{
+		Key: protocol.Key{
+			ID:        protocol.NewID(protocol.KeyPrefix),
+			Label:     req.Label,
+			Prefix:    secret[:prefixLength],
+			Scopes:    slices.Clone(req.Scopes),
+			CreatedAt: protocol.At(k.now()),
+		},
+		Workspace: workspace,
+		Subject:   subject,
+		Role:      role,
+		Hash:      store.HashSecret(secret),
+	}, secret
+}
+
+// resolve finds a key by the hash of its value. The time that a lookup by hash
+// takes reveals at most a part of the hash of 192 random bits, of no use to
+// anyone; what was found is compared in constant time all the same.
+func (k *Keys) resolve(ctx context.Context, secret string) (*store.KeyRecord, error) {
+	hash := store.HashSecret(secret)
+	k.mu.RLock()
+	record, found := k.cache[hash]
+	deletions := k.deletions
+	k.mu.RUnlock()
+	if found {
+		return record, nil
+	}
+	record, err := k.store.KeyByHash(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(record.Hash), []byte(hash)) != 1 {
+		return nil, store.ErrNotFound
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.deletions == deletions && len(k.cache) < maxCached {
+		k.cache[hash] = record
+	}
+	return record, nil
+}

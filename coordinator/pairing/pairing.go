@@ -1,0 +1,265 @@
+// Package pairing keeps the runners that people have paired with the
+// coordinator: who owns them, by which token they are known, and what was last
+// seen of them. Presence lives in memory and reaches the database late and in
+// batches, so that a beat of every runner costs nothing; a session tells it
+// through Attach, Seen and Detach.
+package pairing
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// WorkspaceOwnerPrefix precedes the workspace in the owner of a runner that
+// belongs to all of it.
+const WorkspaceOwnerPrefix = "ws:"
+
+// WorkspaceOwner is the owner of the runners that belong to a whole workspace.
+func WorkspaceOwner(workspace string) string { return WorkspaceOwnerPrefix + workspace }
+
+// Config of Runners. Only Store is required.
+type Config struct {
+	Store *store.Store
+	// OnRevoked is called after a revocation is durable, outside all locks; the
+	// gateway closes the runner's session there (F35).
+	OnRevoked func(runnerID string)
+	// FlushEvery is how often what was seen is written. Default 30 s: what a
+	// crash can lose is how fresh lastSeenAt is.
+	FlushEvery time.Duration
+	// MinProtocol is the lowest link protocol that gets work; a runner below it
+	// is shown with updateRequired. Default 1.
+	MinProtocol int
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// Runners are the paired runners of all workspaces. Its methods are safe for
+// concurrent use.
+type Runners struct {
+	cfg Config
+
+	mu sync.Mutex
+	// byToken caches what tokens resolve to; a revocation drops its entry.
+	byToken map[string]*store.RunnerRecord
+	// revocations counts them, so that what was read before one is not cached
+	// after it.
+	revocations uint64
+	present     map[string]*presence
+	// unsaved are runners whose presence is newer than their row.
+	unsaved map[string]bool
+}
+
+// presence is what is known of a runner beyond its row.
+type presence struct {
+	runner protocol.Runner
+	// sessions counts live sessions: while one takes over from another there
+	// are two for a moment.
+	sessions int
+}
+
+// maxCachedTokens bounds byToken.
+const maxCachedTokens = 100_000
+
+// New returns the runners in cfg.Store. Run has to run for lastSeenAt to be
+// written.
+func New(cfg Config) *Runners {
+	cfg.FlushEvery = cmp.Or(cfg.FlushEvery, 30*time.Second)
+	cfg.MinProtocol = cmp.Or(cfg.MinProtocol, 1)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Runners{
+		cfg:     cfg,
+		byToken: make(map[string]*store.RunnerRecord),
+		present: make(map[string]*presence),
+		unsaved: make(map[string]bool),
+	}
+}
+
+var _ auth.RunnerTokens = (*Runners)(nil)
+
+// Pair adds a runner that belongs to owner, a subject or WorkspaceOwner, and
+// returns it with its token, which exists nowhere else.
+func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protocol.PairRequest) (protocol.Paired, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.Paired{}, err
+	}
+	capabilities := slices.Clone(req.Capabilities)
+	slices.Sort(capabilities)
+	capabilities = slices.Compact(capabilities)
+	if capabilities == nil {
+		capabilities = []string{}
+	}
+	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
+	record := store.RunnerRecord{
+		Runner: protocol.Runner{
+			ID:           protocol.NewID(protocol.RunnerPrefix),
+			Label:        req.Label,
+			Owner:        owner,
+			OS:           req.OS,
+			Capabilities: capabilities,
+			PairedAt:     protocol.At(r.cfg.Now()),
+		},
+		Workspace: workspace,
+		TokenHash: store.HashSecret(token),
+	}
+	if err := r.cfg.Store.InsertRunner(ctx, record); err != nil {
+		return protocol.Paired{}, err
+	}
+	return protocol.Paired{Runner: r.view(record), Token: token}, nil
+}
+
+// Resolve finds the runner that a token belongs to; an unknown token is
+// store.ErrNotFound, and a revoked runner comes with RevokedAt set. The runner
+// is as it was last written, without presence.
+func (r *Runners) Resolve(ctx context.Context, token string) (*store.RunnerRecord, error) {
+	hash := store.HashSecret(token)
+	r.mu.Lock()
+	record, found := r.byToken[hash]
+	revocations := r.revocations
+	r.mu.Unlock()
+	if found {
+		return record, nil
+	}
+	record, err := r.cfg.Store.RunnerByToken(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(record.TokenHash), []byte(hash)) != 1 {
+		return nil, store.ErrNotFound
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.revocations == revocations && len(r.byToken) < maxCachedTokens {
+		r.byToken[hash] = record
+	}
+	return record, nil
+}
+
+// Get is one runner of a workspace that is not revoked, with its presence.
+func (r *Runners) Get(ctx context.Context, workspace, id string) (protocol.Runner, error) {
+	record, err := r.cfg.Store.Runner(ctx, id)
+	if err == nil && (record.Workspace != workspace || record.RevokedAt != nil) {
+		err = store.ErrNotFound
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return protocol.Runner{}, protocol.NotFound("no runner %q in this workspace", protocol.Clip(id, 80)).
+			WithHint("GET /workspace/runners lists them, POST /runners pairs one")
+	}
+	if err != nil {
+		return protocol.Runner{}, err
+	}
+	return r.view(*record), nil
+}
+
+// List are the runners of a workspace, newest first, with their presence. owner
+// narrows it to one owner's; empty: everybody's.
+func (r *Runners) List(ctx context.Context, workspace, owner string) ([]protocol.Runner, error) {
+	records, err := r.cfg.Store.Runners(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	runners := []protocol.Runner{}
+	for _, record := range records {
+		if owner == "" || record.Owner == owner {
+			runners = append(runners, r.view(record))
+		}
+	}
+	return runners, nil
+}
+
+// Revoke ends a pairing that belongs to owner (empty: to anybody in the
+// workspace): its token is dead, its session is closed. To revoke one that is not there is no error; revoked says whether one
+// was.
+func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revoked bool, err error) {
+	record, err := r.cfg.Store.Runner(ctx, id)
+	if err == nil && (record.Workspace != workspace || owner != "" && record.Owner != owner) {
+		return false, nil
+	}
+	if err == nil {
+		err = r.cfg.Store.RevokeRunner(ctx, workspace, id, protocol.At(r.cfg.Now()))
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	r.revocations++
+	delete(r.byToken, record.TokenHash)
+	delete(r.present, id)
+	delete(r.unsaved, id)
+	r.mu.Unlock()
+	if r.cfg.OnRevoked != nil {
+		r.cfg.OnRevoked(id)
+	}
+	return true, nil
+}
+
+// view joins a row with what memory knows and derives the rest.
+func (r *Runners) view(record store.RunnerRecord) protocol.Runner {
+	runner := record.Runner
+	r.mu.Lock()
+	p := r.present[runner.ID]
+	if p != nil {
+		runner = p.runner
+		runner.Online = p.sessions > 0
+	}
+	r.mu.Unlock()
+	if p == nil || !runner.Online {
+		// Nobody is there to be busy or to have a status.
+		runner.Online, runner.Busy, runner.Status = false, 0, nil
+	}
+	runner.UpdateRequired = runner.Protocol < r.cfg.MinProtocol
+	runner.Target = protocol.TargetSelfPrefix + runner.ID
+	if runner.Capabilities == nil {
+		runner.Capabilities = []string{}
+	}
+	return runner
+}
+
+// save writes what was seen since the last time.
+func (r *Runners) save(ctx context.Context) error {
+	r.mu.Lock()
+	seen := make([]protocol.Runner, 0, len(r.unsaved))
+	for id := range r.unsaved {
+		row := r.present[id].runner
+		row.Online, row.Busy, row.Status = false, 0, nil
+		seen = append(seen, row)
+	}
+	clear(r.unsaved)
+	r.mu.Unlock()
+	if len(seen) == 0 {
+		return nil
+	}
+	if err := r.cfg.Store.TouchRunners(ctx, seen); err != nil {
+		r.mu.Lock()
+		for _, runner := range seen {
+			if r.present[runner.ID] != nil {
+				r.unsaved[runner.ID] = true
+			}
+		}
+		r.mu.Unlock()
+		return fmt.Errorf("pairing: save what was seen: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, runner := range seen {
+		// The row says it all now.
+		if p := r.present[runner.ID]; p != nil && p.sessions == 0 && !r.unsaved[runner.ID] {
+			delete(r.present, runner.ID)
+		}
+	}
+	return nil
+}

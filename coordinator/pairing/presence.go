@@ -1,0 +1,122 @@
+package pairing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// Hello is what a runner says of itself when its session begins.
+type Hello struct {
+	Version      string
+	Protocol     int
+	OS, Arch     string
+	Hostname     string
+	Capabilities []string
+	Slots        int
+}
+
+// Beat is what a heartbeat says. A nil Status keeps the last one.
+type Beat struct {
+	Busy   int
+	Slots  int
+	Status *protocol.RunnerStatus
+}
+
+// Attach says that runner, as Resolve gave it, has a live session. What it
+// returns ends the session's presence and has to be called once.
+func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
+	now := protocol.At(r.cfg.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.present[runner.ID]
+	if p == nil {
+		p = &presence{runner: runner}
+		r.present[runner.ID] = p
+	}
+	p.sessions++
+	p.runner.Version, p.runner.Protocol = hello.Version, hello.Protocol
+	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
+	p.runner.Capabilities, p.runner.Slots = hello.Capabilities, hello.Slots
+	p.runner.LastSeenAt = &now
+	r.unsaved[runner.ID] = true
+	return func() { r.detach(runner.ID, p) }
+}
+
+// Seen says that a heartbeat came. Without a session it does nothing: the runner
+// was revoked a moment ago.
+func (r *Runners) Seen(runnerID string, beat Beat) {
+	now := protocol.At(r.cfg.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.present[runnerID]
+	if p == nil || p.sessions == 0 {
+		return
+	}
+	p.runner.LastSeenAt = &now
+	p.runner.Busy = beat.Busy
+	if beat.Slots > 0 {
+		p.runner.Slots = beat.Slots
+	}
+	if beat.Status != nil {
+		p.runner.Status = beat.Status
+	}
+	r.unsaved[runnerID] = true
+}
+
+// SetStatus shows a line about a runner that the coordinator found, such as that
+// it takes leases and does not start them (F6). nil takes it away.
+func (r *Runners) SetStatus(runnerID string, status *protocol.RunnerStatus) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.present[runnerID]; p != nil {
+		p.runner.Status = status
+	}
+}
+
+// Online reports how many runners have a live session.
+func (r *Runners) Online() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, p := range r.present {
+		if p.sessions > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Runners) detach(id string, p *presence) {
+	now := protocol.At(r.cfg.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.sessions--
+	if r.present[id] != p { // revoked meanwhile
+		return
+	}
+	p.runner.LastSeenAt = &now
+	r.unsaved[id] = true
+}
+
+// Run writes what was seen every FlushEvery until ctx ends, then once more. A
+// write that fails is logged and tried again with the next.
+func (r *Runners) Run(ctx context.Context) error {
+	tick := time.NewTicker(r.cfg.FlushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if err := r.save(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				slog.WarnContext(ctx, "runner presence not saved", "error", err)
+			}
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			return r.save(last)
+		}
+	}
+}

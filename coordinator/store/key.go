@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+const (
+	sqlInsertKey = `INSERT INTO api_keys (id, workspace, subject, role, label, prefix, hash, scopes, created_at)
+		VALUES (?,?,?,?,?,?,?,?,?)`
+	sqlKeyFields = `SELECT id, workspace, subject, role, label, prefix, hash, scopes, created_at FROM api_keys `
+	sqlKeyByHash = sqlKeyFields + `WHERE hash = ?`
+	sqlKeys      = sqlKeyFields + `WHERE workspace = ? AND subject = ? ORDER BY created_at DESC, id DESC`
+	sqlDeleteKey = `DELETE FROM api_keys WHERE id = ? AND workspace = ? AND subject = ?`
+	sqlAnyKey    = `SELECT EXISTS (SELECT 1 FROM api_keys)`
+)
+
+// KeyRecord is an API key: whose it is and what it may do, never its value.
+type KeyRecord struct {
+	protocol.Key
+	Workspace string
+	// Subject is who the key acts as.
+	Subject string
+	Role    string
+	// Hash is HashSecret of the key's value.
+	Hash string
+}
+
+// InsertKey adds an API key.
+func (s *Store) InsertKey(ctx context.Context, k KeyRecord) error {
+	err := s.db.Write(ctx, func(tx *sqlite.Tx) error { return insertKey(tx, k) })
+	if err != nil {
+		return fmt.Errorf("store: insert key %s: %w", k.ID, err)
+	}
+	return nil
+}
+
+// InsertFirstKey adds an API key if there is none at all, else it is ErrExists.
+func (s *Store) InsertFirstKey(ctx context.Context, k KeyRecord) error {
+	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		var found bool
+		if err := tx.QueryRow(sqlAnyKey).Scan(&found); err != nil {
+			return err
+		}
+		if found {
+			return ErrExists
+		}
+		return insertKey(tx, k)
+	})
+	if err != nil && !errors.Is(err, ErrExists) {
+		return fmt.Errorf("store: insert key %s: %w", k.ID, err)
+	}
+	return err
+}
+
+func insertKey(tx *sqlite.Tx, k KeyRecord) error {
+	_, err := tx.Exec(sqlInsertKey, k.ID, k.Workspace, k.Subject, k.Role, k.Label, k.Prefix, k.Hash, strings.Join(k.Scopes, ","),
+		millis(k.CreatedAt))
+	return err
+}
+
+// KeyByHash is the API key with this hash.
+func (s *Store) KeyByHash(ctx context.Context, hash string) (*KeyRecord, error) {
+	k, err := scanKey(s.db.Reader().QueryRowContext(ctx, sqlKeyByHash, hash))
+	return k, notFound("find an API key", err)
+}
+
+// Keys are the API keys of one subject in a workspace, newest first.
+func (s *Store) Keys(ctx context.Context, workspace, subject string) (keys []KeyRecord, err error) {
+	rows, err := s.db.Reader().QueryContext(ctx, sqlKeys, workspace, subject)
+	if err != nil {
+		return nil, fmt.Errorf("store: list API keys: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		k, err := scanKey(rows)
+		if err != nil {
+			return nil, fmt.Errorf("store: list API keys: %w", err)
+		}
+		keys = append(keys, *k)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: list API keys: %w", err)
+	}
+	return keys, nil
+}
+
+// DeleteKey ends an API key of one subject; if there is none, ErrNotFound.
+func (s *Store) DeleteKey(ctx context.Context, workspace, subject, id string) error {
+	return s.changeOne(ctx, "delete key "+id, sqlDeleteKey, id, workspace, subject)
+}
+
+func scanKey(from row) (*KeyRecord, error) {
+	k := new(KeyRecord)
+	var scopes string
+	var created int64
+	if err := from.Scan(&k.ID, &k.Workspace, &k.Subject, &k.Role, &k.Label, &k.Prefix, &k.Hash, &scopes, &created); err != nil {
+		return nil, err
+	}
+	k.Scopes, k.CreatedAt = strings.Split(scopes, ","), instant(created)
+	return k, nil
+}

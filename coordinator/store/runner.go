@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+const (
+	sqlInsertRunner = `INSERT INTO runners (id, workspace, owner, token_hash, paired_at, document) VALUES (?,?,?,?,?,?)`
+	sqlRunnerFields = `SELECT workspace, token_hash, revoked_at, document FROM runners `
+	sqlRunner       = sqlRunnerFields + `WHERE id = ?`
+	sqlRunnerToken  = sqlRunnerFields + `WHERE token_hash = ?`
+	sqlRunners      = sqlRunnerFields + `WHERE workspace = ? AND revoked_at IS NULL ORDER BY paired_at DESC, id DESC`
+	sqlTouchRunner  = `UPDATE runners SET last_seen_at = ?, document = ? WHERE id = ? AND revoked_at IS NULL`
+	sqlRevokeRunner = `UPDATE runners SET revoked_at = ? WHERE id = ? AND workspace = ? AND revoked_at IS NULL`
+)
+
+// RunnerRecord is a paired runner as it was last written. What changes by the
+// second (online, busy, status) is the pairing package's, in memory.
+type RunnerRecord struct {
+	protocol.Runner
+	Workspace string
+	// TokenHash is HashSecret of the runner's token.
+	TokenHash string
+	// RevokedAt is nil while the pairing stands.
+	RevokedAt *protocol.Time
+}
+
+// InsertRunner adds a paired runner.
+func (s *Store) InsertRunner(ctx context.Context, r RunnerRecord) error {
+	document, err := json.Marshal(r.Runner)
+	if err != nil {
+		return fmt.Errorf("store: insert runner %s: %w", r.ID, err)
+	}
+	err = s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		_, err := tx.Exec(sqlInsertRunner, r.ID, r.Workspace, r.Owner, r.TokenHash, millis(r.PairedAt), document)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("store: insert runner %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// Runner is a runner of any workspace, revoked ones included.
+func (s *Store) Runner(ctx context.Context, id string) (*RunnerRecord, error) {
+	r, err := scanRunner(s.db.Reader().QueryRowContext(ctx, sqlRunner, id))
+	return r, notFound("read runner "+id, err)
+}
+
+// RunnerByToken is the runner with this token hash, revoked ones included.
+func (s *Store) RunnerByToken(ctx context.Context, hash string) (*RunnerRecord, error) {
+	r, err := scanRunner(s.db.Reader().QueryRowContext(ctx, sqlRunnerToken, hash))
+	return r, notFound("find a runner by its token", err)
+}
+
+// Runners are the paired runners of a workspace, newest first, without revoked
+// ones.
+func (s *Store) Runners(ctx context.Context, workspace string) (runners []RunnerRecord, err error) {
+	rows, err := s.db.Reader().QueryContext(ctx, sqlRunners, workspace)
+	if err != nil {
+		return nil, fmt.Errorf("store: list runners: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		r, err := scanRunner(rows)
+		if err != nil {
+			return nil, fmt.Errorf("store: list runners: %w", err)
+		}
+		runners = append(runners, *r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: list runners: %w", err)
+	}
+	return runners, nil
+}
+
+// TouchRunners writes what was last seen of runners, all in one transaction.
+// Runners that are unknown or revoked are passed over.
+func (s *Store) TouchRunners(ctx context.Context, seen []protocol.Runner) error {
+	documents := make([][]byte, len(seen))
+	for i, r := range seen {
+		b, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("store: touch runner %s: %w", r.ID, err)
+		}
+		documents[i] = b
+	}
+	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		for i, r := range seen {
+			var at any
+			if r.LastSeenAt != nil {
+				at = millis(*r.LastSeenAt)
+			}
+			if _, err := tx.Exec(sqlTouchRunner, at, documents[i], r.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("store: touch runners: %w", err)
+	}
+	return nil
+}
+
+// RevokeRunner ends a pairing. A runner that is unknown, revoked already or of
+// another workspace is ErrNotFound.
+func (s *Store) RevokeRunner(ctx context.Context, workspace, id string, at protocol.Time) error {
+	return s.changeOne(ctx, "revoke runner "+id, sqlRevokeRunner, millis(at), id, workspace)
+}
+
+// changeOne runs a statement that has to change a row; if none, ErrNotFound.
+func (s *Store) changeOne(ctx context.Context, action, query string, args ...any) error {
+	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		res, err := tx.Exec(query, args...)
+		if err == nil && res.RowsAffected == 0 {
+			return sql.ErrNoRows
+		}
+		return err
+	})
+	return notFound(action, err)
+}
+
+// row is a *sql.Row or *sql.Rows.
+type row interface{ Scan(dest ...any) error }
+
+func scanRunner(from row) (*RunnerRecord, error) {
+	r := new(RunnerRecord)
+	var revoked sql.NullInt64
+	var document []byte
+	if err := from.Scan(&r.Workspace, &r.TokenHash, &revoked, &document); err != nil {
+		return nil, err
+	}
+	if revoked.Valid {
+		at := instant(revoked.Int64)
+		r.RevokedAt = &at
+	}
+	if err := json.Unmarshal(document, &r.Runner); err != nil {
+		return nil, fmt.Errorf("decode a runner: %w", err)
+	}
+	return r, nil
+}
