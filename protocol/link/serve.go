@@ -1,0 +1,289 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// serveStream serves one stream that the runner opened.
+func (c *CoordinatorSession) serveStream(st *stream) {
+	m, err := st.message(c.in(c.timing.Reply))
+	if err != nil {
+		if !errors.Is(err, errStreamEnd) && c.Err() == nil {
+			st.fail(err)
+		}
+		return
+	}
+	switch m := m.(type) {
+	case *PullRequest:
+		c.servePull(st, m)
+	case *EvidenceOpen:
+		c.serveEvidence(st, m)
+	case *giveBack:
+		s, err := c.handler.GiveBack(c.ctx, c, m.AttemptRef, m.GiveBack)
+		st.stand(s, err)
+	case *Ask:
+		c.serveAsk(st, m)
+	default:
+		st.fail(&RemoteError{Code: CodeUnsupported, Message: "no stream begins with " + m.messageType()})
+	}
+}
+
+// stand answers with a standing or an error.
+func (st *stream) stand(s Standing, err error) {
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	_ = st.send(&standing{Standing: s})
+}
+
+func (c *CoordinatorSession) serveAsk(st *stream, q *Ask) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	// The runner ends the stream when the job that asked is gone.
+	c.wg.Go(func() {
+		_, _ = st.read(time.Time{})
+		cancel()
+	})
+	defer func() {
+		st.cut.Store(true)
+		st.setReadDeadline(past)
+	}()
+	a, err := c.handler.Ask(ctx, c, *q)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	a.ID = q.ID
+	_ = st.send(&a)
+}
+
+// servePull waits in the handler for an attempt and sees it through to its acknowledgement. While it waits nobody reads
+// the stream: a withdrawal comes over control, and the end of the session ends ctx. That saves a goroutine per slot.
+func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	p := &servedPull{cancel: cancel}
+	c.mu.Lock()
+	old := c.pulls[req.Request]
+	full := old == nil && len(c.pulls) >= MaxLeases
+	if old != nil {
+		old.cancel(errAgain)
+	}
+	if !full {
+		c.pulls[req.Request] = p
+	}
+	c.mu.Unlock()
+	if full {
+		st.fail(&RemoteError{Code: CodeTooLarge, Message: fmt.Sprintf("more than %d waiting pulls", MaxLeases)})
+		return
+	}
+	defer func() {
+		c.mu.Lock()
+		if c.pulls[req.Request] == p {
+			delete(c.pulls, req.Request)
+		}
+		c.mu.Unlock()
+	}()
+	st.fr.buf = nil
+	st.y.Shrink()
+
+	a, err := c.handler.Pull(ctx, c, *req)
+	switch {
+	case a != nil && err == nil && context.Cause(ctx) == errWithdrawn:
+		c.takeBack(a, "withdrawn")
+		return
+	case context.Cause(ctx) == errAgain:
+		st.fail(&RemoteError{Code: CodeReplaced, Message: "asked again on a newer stream"})
+		return
+	case context.Cause(ctx) == errWithdrawn:
+		return
+	case err != nil:
+		var re *RemoteError
+		if errors.As(context.Cause(ctx), &re) { // a drain
+			err = re
+		}
+		if c.Err() == nil {
+			st.fail(err)
+		}
+		return
+	case a == nil:
+		st.fail(errors.New("link: handler returned neither an attempt nor an error"))
+		return
+	}
+	if err := st.sendDocument(&offer{Attempt: *a, JobBytes: int64(len(a.Job))}, a.Job); err != nil {
+		var le *LimitError
+		if errors.As(err, &le) {
+			// The runner cannot be given this job, now or ever; another pull must not meet it again unseen.
+			c.takeBack(a, CodeTooLarge)
+			st.fail(&RemoteError{Code: CodeTooLarge, Message: le.Error()})
+		}
+		return // otherwise the runner asks again with the same id
+	}
+	m, err := st.message(c.in(c.timing.StartAck))
+	if err != nil {
+		c.mu.Lock()
+		withdrawn := p.withdrawn
+		c.mu.Unlock()
+		if withdrawn && c.Err() == nil {
+			c.takeBack(a, "withdrawn")
+		}
+		return // no acknowledgement: the lease's start timer decides
+	}
+	switch m := m.(type) {
+	case *started:
+		s, err := c.handler.Started(c.ctx, c, a.AttemptRef)
+		st.stand(s, err)
+	case *GiveBack:
+		s, err := c.handler.GiveBack(c.ctx, c, a.AttemptRef, *m)
+		st.stand(s, err)
+	default:
+		st.fail(&ProtocolError{Op: "pull", Err: fmt.Errorf("unexpected message %s", m.messageType())})
+	}
+}
+
+// takeBack returns an attempt that did not reach the runner.
+func (c *CoordinatorSession) takeBack(a *Attempt, reason string) {
+	if _, err := c.handler.GiveBack(c.ctx, c, a.AttemptRef, GiveBack{Reason: reason}); err != nil {
+		c.log.Warn("give back", "run", a.Run, "job", a.Job, "error", err)
+	}
+}
+
+// serveEvidence stores chunks and acknowledges each, then takes the result.
+func (c *CoordinatorSession) serveEvidence(st *stream, open *EvidenceOpen) {
+	sink, ready, err := c.handler.Evidence(c.ctx, c, open.AttemptRef)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	defer sink.Close()
+	in := &evidenceIn{c: c, st: st, sink: sink, offsets: map[string]int64{}, closed: map[string]*ChannelClosedError{}}
+	for name, off := range ready.Offsets {
+		in.offsets[name] = off
+	}
+	if err := st.send(&ready); err != nil {
+		st.fail(err)
+		return
+	}
+	if err := in.run(); err != nil && !errors.Is(err, errStreamEnd) && c.Err() == nil {
+		st.fail(err)
+	}
+}
+
+// evidenceIn is the receiving side of one evidence stream.
+type evidenceIn struct {
+	c       *CoordinatorSession
+	st      *stream
+	sink    EvidenceSink
+	offsets map[string]int64
+	closed  map[string]*ChannelClosedError
+}
+
+func (in *evidenceIn) run() error {
+	for {
+		f, err := in.st.read(time.Time{})
+		if err != nil {
+			return err
+		}
+		if f.kind == kindChunk {
+			if err := in.chunk(f); err != nil {
+				return err
+			}
+			continue
+		}
+		switch m := f.msg.(type) {
+		case *gap:
+			if err := in.gap(m); err != nil {
+				return err
+			}
+		case *result:
+			return in.result(m)
+		case *unknown:
+		default:
+			return &ProtocolError{Op: "evidence", Err: fmt.Errorf("unexpected frame of kind %q", f.kind)}
+		}
+	}
+}
+
+// place checks where n bytes at offset belong and returns how many of them are stored already.
+func (in *evidenceIn) place(channel string, offset, n int64) (known int64, err error) {
+	at, ok := in.offsets[channel]
+	if !ok && len(in.offsets) >= MaxChannels {
+		return 0, &ProtocolError{Op: "evidence", Err: &LimitError{Limit: "channels", Configured: MaxChannels, Measured: MaxChannels + 1}}
+	}
+	if offset > at {
+		return 0, &ProtocolError{Op: "evidence", Err: &OffsetError{Channel: channel, Got: offset, Want: at}}
+	}
+	return min(at-offset, n), nil
+}
+
+func (in *evidenceIn) chunk(f frame) error {
+	if in.closed[f.channel] != nil {
+		return in.ack(f.channel)
+	}
+	known, err := in.place(f.channel, f.offset, int64(len(f.data)))
+	if err != nil {
+		return err
+	}
+	if p := f.data[known:]; len(p) > 0 {
+		if err := in.stored(f.channel, in.sink.Write(in.c.ctx, f.channel, f.offset+known, p)); err != nil {
+			return err
+		}
+		if in.closed[f.channel] == nil {
+			in.offsets[f.channel] = f.offset + int64(len(f.data))
+		}
+	}
+	return in.ack(f.channel)
+}
+
+func (in *evidenceIn) gap(m *gap) error {
+	if in.closed[m.Channel] != nil {
+		return in.ack(m.Channel)
+	}
+	known, err := in.place(m.Channel, m.Offset, m.Bytes)
+	if err != nil {
+		return err
+	}
+	if n := m.Bytes - known; n > 0 {
+		if err := in.stored(m.Channel, in.sink.Gap(in.c.ctx, m.Channel, m.Offset+known, n, m.Reason)); err != nil {
+			return err
+		}
+		if in.closed[m.Channel] == nil {
+			in.offsets[m.Channel] = m.Offset + m.Bytes
+		}
+	}
+	return in.ack(m.Channel)
+}
+
+// stored notes a channel that the sink closed; other errors end the stream.
+func (in *evidenceIn) stored(channel string, err error) error {
+	var closed *ChannelClosedError
+	if errors.As(err, &closed) {
+		in.closed[channel] = closed
+		return nil
+	}
+	return err
+}
+
+func (in *evidenceIn) ack(channel string) error {
+	a := ack{Channel: channel, Offset: in.offsets[channel]}
+	if c := in.closed[channel]; c != nil {
+		a.Closed, a.Message = orElse(c.Code, "closed"), c.Message
+	}
+	return in.st.send(&a)
+}
+
+func (in *evidenceIn) result(m *result) error {
+	doc, err := in.st.document(m.Bytes)
+	if err != nil {
+		return err
+	}
+	a, err := in.sink.Result(in.c.ctx, doc)
+	if err != nil {
+		return err
+	}
+	return in.st.send(&a)
+}
