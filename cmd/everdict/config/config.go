@@ -1,0 +1,325 @@
+// Package config finds the settings of a command: flag before EVERDICT_*
+// variable before YAML file before default, and for each where it came from.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// FileEnv names the YAML file, unless --config does.
+const FileEnv = "EVERDICT_CONFIG"
+
+// Source says which layer a value came from.
+type Source string
+
+// The sources, strongest first.
+const (
+	FromFlag    Source = "flag"
+	FromEnv     Source = "env"
+	FromFile    Source = "file"
+	FromDefault Source = "default"
+)
+
+// Options says where to look.
+type Options struct {
+	Schema []Key
+	// File is the value of --config; it must exist then.
+	File string
+	// Flags are the parsed flags of the command; only those that were given count.
+	Flags *pflag.FlagSet
+	// Getenv looks up a variable; LookupEnv in os is the usual one. An empty
+	// variable counts as not set.
+	Getenv func(string) string
+	// Home and Dir are the home directory and the working directory, where files
+	// are looked for.
+	Home, Dir string
+}
+
+// Config is the settings of one invocation.
+type Config struct {
+	schema []Key
+	layers []layer
+	merged *koanf.Koanf
+	// File is the YAML file that was read, empty when there was none.
+	File string
+}
+
+type layer struct {
+	source Source
+	values *koanf.Koanf
+	// origin says to a person where the value of a key stands.
+	origin func(Key) string
+}
+
+// Load reads every layer. What does not fit its key is an error that names the
+// place; an unknown key in the file is one, too.
+func Load(o Options) (*Config, error) {
+	c := &Config{schema: o.Schema, merged: koanf.New(".")}
+	defaults := map[string]any{}
+	env := map[string]any{}
+	flags := map[string]any{}
+	for _, k := range o.Schema {
+		defaults[k.Name] = k.Default
+		if v := o.Getenv(k.Env); v != "" {
+			env[k.Name] = v
+		}
+		if k.Flag == "" || o.Flags == nil {
+			continue
+		}
+		if f := o.Flags.Lookup(k.Flag); f != nil && f.Changed {
+			flags[k.Name] = f.Value.String()
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				flags[k.Name] = strings.Join(list.GetSlice(), ",")
+			}
+		}
+	}
+	file, err := c.readFile(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range []struct {
+		layer
+		from map[string]any
+	}{
+		{layer{source: FromDefault, origin: func(Key) string { return "default" }}, defaults},
+		{layer{source: FromFile, origin: func(Key) string { return c.File }}, file},
+		{layer{source: FromEnv, origin: func(k Key) string { return "$" + k.Env }}, env},
+		{layer{source: FromFlag, origin: func(k Key) string { return "--" + k.Flag }}, flags},
+	} {
+		l.values = koanf.New(".")
+		if err := l.values.Load(confmap.Provider(l.from, "."), nil); err != nil {
+			return nil, fmt.Errorf("config: %w", err)
+		}
+		if err := c.merged.Merge(l.values); err != nil {
+			return nil, fmt.Errorf("config: %w", err)
+		}
+		c.layers = append(c.layers, l.layer)
+	}
+	slices.Reverse(c.layers)
+	return c, c.check()
+}
+
+// readFile finds and flattens the YAML file.
+func (c *Config) readFile(o Options) (map[string]any, error) {
+	path, asked := o.File, o.File != ""
+	if !asked {
+		path = o.Getenv(FileEnv)
+		asked = path != ""
+	}
+	candidates := []string{path}
+	if !asked {
+		candidates = []string{filepath.Join(o.Dir, "everdict.yaml"), filepath.Join(o.Home, ".config", "everdict", "config.yaml")}
+		if xdg := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(xdg) {
+			candidates[1] = filepath.Join(xdg, "everdict", "config.yaml")
+		}
+	}
+	for _, path := range candidates {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) && !asked {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("config: read %s: %w", path, errors.Unwrap(err))
+		}
+		k := koanf.New(".")
+		if err := k.Load(rawBytes(b), yaml.Parser()); err != nil {
+			return nil, fmt.Errorf("config: %s is not YAML: %w", path, err)
+		}
+		c.File = path
+		return c.known(path, k)
+	}
+	return map[string]any{}, nil
+}
+
+// rawBytes is a koanf provider of bytes that were read already.
+type rawBytes []byte
+
+func (b rawBytes) ReadBytes() ([]byte, error)    { return b, nil }
+func (b rawBytes) Read() (map[string]any, error) { return nil, errors.New("has bytes only") }
+
+// known takes over the keys of the file in the form of flags.
+func (c *Config) known(path string, k *koanf.Koanf) (map[string]any, error) {
+	out := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(k.All())) {
+		if find(c.schema, name) == nil {
+			if near := c.nearest(name); near != "" {
+				return nil, fmt.Errorf("config: %s: unknown key %q: did you mean %q?", path, name, near)
+			}
+			return nil, fmt.Errorf("config: %s: unknown key %q: everdict config show lists them all", path, name)
+		}
+		switch v := k.Get(name).(type) {
+		case nil: // "key:" alone leaves the default
+		case []any:
+			parts := make([]string, len(v))
+			for i, e := range v {
+				parts[i] = fmt.Sprint(e)
+			}
+			out[name] = strings.Join(parts, ",")
+		default:
+			out[name] = fmt.Sprint(v)
+		}
+	}
+	return out, nil
+}
+
+// nearest is a key that was probably meant: the same with other separators, or
+// the same last part.
+func (c *Config) nearest(name string) string {
+	plain := func(s string) string {
+		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
+	}
+	for _, k := range c.schema {
+		if plain(k.Name) == plain(name) {
+			return k.Name
+		}
+	}
+	last := name[strings.LastIndex(name, ".")+1:]
+	for _, k := range c.schema {
+		if plain(k.Name[strings.LastIndex(k.Name, ".")+1:]) == plain(last) {
+			return k.Name
+		}
+	}
+	return ""
+}
+
+func (c *Config) check() error {
+	for _, k := range c.schema {
+		var err error
+		switch v := c.text(k.Name); k.Kind {
+		case Int:
+			_, err = parseInt(v)
+		case Bool:
+			_, err = parseBool(v)
+		case Duration:
+			_, err = time.ParseDuration(v)
+		}
+		if err != nil {
+			return fmt.Errorf("config: %s: %s is %q: want %s", c.Origin(k.Name), k.Name, c.shown(k), k.Kind)
+		}
+	}
+	return nil
+}
+
+func (c *Config) text(name string) string { return c.merged.String(name) }
+
+// Source says which layer decided the value of a key.
+func (c *Config) Source(name string) Source { s, _ := c.decided(name); return s }
+
+// Origin says to a person where the value of a key stands: --flag, $VARIABLE,
+// the file's path, or default.
+func (c *Config) Origin(name string) string { _, o := c.decided(name); return o }
+
+func (c *Config) decided(name string) (Source, string) {
+	k := find(c.schema, name)
+	for _, l := range c.layers {
+		if k != nil && l.values.Exists(name) {
+			return l.source, l.origin(*k)
+		}
+	}
+	panic("config: unknown key " + name)
+}
+
+// String is the value of a key.
+func (c *Config) String(name string) string { c.decided(name); return c.text(name) }
+
+// Int is the value of a key of kind Int.
+func (c *Config) Int(name string) int { n, _ := parseInt(c.String(name)); return n }
+
+// Bool is the value of a key of kind Bool.
+func (c *Config) Bool(name string) bool { b, _ := parseBool(c.String(name)); return b }
+
+// Duration is the value of a key of kind Duration.
+func (c *Config) Duration(name string) time.Duration {
+	d, _ := time.ParseDuration(c.String(name))
+	return d
+}
+
+// List is the value of a key of kind List; nil when it is empty.
+func (c *Config) List(name string) []string { return splitList(c.String(name)) }
+
+// Secret is the value of a secret key, read from the file that file:PATH names.
+// It is one line.
+func (c *Config) Secret(name string) (string, error) {
+	v := c.String(name)
+	path, isFile := strings.CutPrefix(v, "file:")
+	if !isFile {
+		return strings.TrimSpace(v), nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("config: %s: read %s: %w", c.Origin(name), name, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// Setting is a key as it is shown.
+type Setting struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Source Source `json:"source"`
+	// Origin is the flag, variable or file.
+	Origin string `json:"origin"`
+	Secret bool   `json:"secret,omitempty"`
+}
+
+// Settings is every key in the order of the schema, with secrets masked.
+func (c *Config) Settings() []Setting {
+	out := make([]Setting, len(c.schema))
+	for i, k := range c.schema {
+		source, origin := c.decided(k.Name)
+		out[i] = Setting{k.Name, c.shown(k), source, origin, k.Secret}
+	}
+	return out
+}
+
+// shown is a value that may be printed. Of a secret only that there is one, and
+// its kind; where it is kept is no secret.
+func (c *Config) shown(k Key) string {
+	v := c.text(k.Name)
+	if !k.Secret || v == "" || v == "-" || strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fd:") {
+		return v
+	}
+	for _, prefix := range []string{"ak_", "rnr_"} {
+		if strings.HasPrefix(v, prefix) {
+			return prefix + "********"
+		}
+	}
+	return "********"
+}
+
+func parseInt(s string) (int, error) { return strconv.Atoi(strings.TrimSpace(s)) }
+
+// parseBool also takes yes, no, on and off, which people write in variables.
+func parseBool(s string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "yes", "on":
+		return true, nil
+	case "no", "off":
+		return false, nil
+	}
+	return strconv.ParseBool(strings.TrimSpace(s))
+}
+
+func splitList(s string) []string {
+	var out []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Kind is the type of a key's value.
+type Kind int
+
+// The kinds. A List is written a,b,c in flags and variables, and as a sequence
+// or the same string in YAML.
+const (
+	String Kind = iota
+	Int
+	Bool
+	Duration
+	List
+)
+
+func (k Kind) String() string {
+	return [...]string{"a string", "a whole number", "true or false", "a duration such as 90s or 5m", "a list such as a,b"}[k]
+}
+
+// Key is one setting. Its value comes from the flag, else the variable, else the
+// YAML file, else the default.
+type Key struct {
+	// Name is the path in the YAML file, with dots between levels.
+	Name string
+	// Flag is the name of the command-line flag, without dashes; empty when a
+	// value must not stand in argv.
+	Flag string
+	// Env is the name of the environment variable.
+	Env  string
+	Kind Kind
+	// Default in the form of a flag.
+	Default string
+	// Secret values are masked wherever configuration is shown.
+	Secret bool
+	// Help is one line, lower case, without a full stop.
+	Help string
+}
+
+// Names of the keys.
+const (
+	APIURL    = "api_url"
+	APIKey    = "api_key"
+	Tenant    = "tenant"
+	CAFile    = "ca_file"
+	LogLevel  = "log_level"
+	LogFormat = "log_format"
+
+	DataDir           = "coordinator.data_dir"
+	Listen            = "coordinator.listen"
+	RequireAuth       = "coordinator.require_auth"
+	InsecureListen    = "coordinator.insecure_listen_without_auth"
+	LeaseTTL          = "coordinator.lease_ttl"
+	Heartbeat         = "coordinator.heartbeat"
+	FreezeMargin      = "coordinator.freeze_margin"
+	StartAck          = "coordinator.start_ack"
+	OnlineWindow      = "coordinator.online_window"
+	QueueDeadline     = "coordinator.queue_deadline"
+	Aging             = "coordinator.aging"
+	MaxAttempts       = "coordinator.max_attempts"
+	PoolMaxConcurrent = "coordinator.pool_max_concurrent"
+
+	Pair          = "runner.pair"
+	MaxConcurrent = "runner.max_concurrent"
+	Label         = "runner.label"
+	WorkDir       = "runner.work_dir"
+	StateDir      = "runner.state_dir"
+	Capabilities  = "runner.capabilities"
+	DrainTimeout  = "runner.drain_timeout"
+	Sandbox       = "runner.sandbox"
+)
+
+// Schema is every key there is, in the order in which it is shown. home is the
+// user's home directory, below which the defaults of directories lie; getenv
+// gives XDG_DATA_HOME and XDG_STATE_HOME.
+func Schema(home string, getenv func(string) string) []Key {
+	data := userDir(home, getenv("XDG_DATA_HOME"), ".local/share")
+	state := userDir(home, getenv("XDG_STATE_HOME"), ".local/state")
+	return []Key{
+		{APIURL, "api-url", "EVERDICT_API_URL", String, "http://127.0.0.1:8787", false, "address of the coordinator"},
+		{APIKey, "", "EVERDICT_API_KEY", String, "", true, "API key (ak_...), or file:PATH of one; never a flag"},
+		{Tenant, "tenant", "EVERDICT_TENANT", String, "default", false, "workspace, where the coordinator runs without login"},
+		{CAFile, "ca-file", "EVERDICT_CA_FILE", String, "", false, "PEM file of certificates to trust beside the system's"},
+		{LogLevel, "log-level", "EVERDICT_LOG_LEVEL", String, "info", false, "debug, info, warn or error"},
+		{LogFormat, "log-format", "EVERDICT_LOG_FORMAT", String, "text", false, "text or json"},
+
+		{DataDir, "data-dir", "EVERDICT_DATA_DIR", String, filepath.Join(data, "everdict"), false, "directory of the database and the evidence"},
+		{Listen, "listen", "EVERDICT_LISTEN", String, "127.0.0.1:8787", false, "address to listen on"},
+		{RequireAuth, "require-auth", "EVERDICT_REQUIRE_AUTH", Bool, "false", false, "refuse requests without an API key"},
+		{InsecureListen, "insecure-listen-without-auth", "EVERDICT_INSECURE_LISTEN_WITHOUT_AUTH", Bool, "false", false, "listen beyond loopback although everybody who reaches the address can run commands here"},
+		{LeaseTTL, "lease-ttl", "EVERDICT_LEASE_TTL", Duration, "60s", false, "how long a runner holds a run without a heartbeat"},
+		{Heartbeat, "heartbeat", "EVERDICT_HEARTBEAT", Duration, "10s", false, "how often a runner reports"},
+		{FreezeMargin, "freeze-margin", "EVERDICT_FREEZE_MARGIN", Duration, "10s", false, "how long before the end of its lease a runner that cannot renew stops the run"},
+		{StartAck, "start-ack", "EVERDICT_START_ACK", Duration, "30s", false, "how long a runner may take to say that it started a run"},
+		{OnlineWindow, "online-window", "EVERDICT_ONLINE_WINDOW", Duration, "30s", false, "how long after its last word a runner counts as online"},
+		{QueueDeadline, "queue-deadline", "EVERDICT_QUEUE_DEADLINE", Duration, "24h", false, "how long a run may wait before it fails as unschedulable"},
+		{Aging, "aging", "EVERDICT_AGING", Duration, "60s", false, "wait after which a batch run counts as interactive"},
+		{MaxAttempts, "max-attempts", "EVERDICT_MAX_ATTEMPTS", Int, "3", false, "attempts of a run whose runner is lost"},
+		{PoolMaxConcurrent, "pool-max-concurrent", "EVERDICT_POOL_MAX_CONCURRENT", Int, "20", false, "runs at a time in one pool"},
+
+		{Pair, "pair", "EVERDICT_RUNNER_TOKEN", String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
+		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
+		{Label, "label", "EVERDICT_RUNNER_LABEL", String, "", false, "name to show for this machine; empty: the one it was paired with"},
+		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the state directory"},
+		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
+		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
+		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
+		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what a run is enclosed in: process"},
+	}
+}
+
+func userDir(home, xdg, fallback string) string {
+	if filepath.IsAbs(xdg) {
+		return xdg
+	}
+	return filepath.Join(home, filepath.FromSlash(fallback))
+}
+
+// Bind defines the flags of the named keys on a command. A flag's help names the
+// variable that does the same.
+func Bind(flags *pflag.FlagSet, schema []Key, names ...string) {
+	for _, name := range names {
+		k := find(schema, name)
+		if k == nil || k.Flag == "" {
+			panic("config: no flag for the key " + name)
+		}
+		help := k.Help + " [$" + k.Env + "]"
+		switch k.Kind {
+		case Int:
+			n, err := parseInt(k.Default)
+			must(k, err)
+			flags.Int(k.Flag, n, help)
+		case Bool:
+			b, err := parseBool(k.Default)
+			must(k, err)
+			flags.Bool(k.Flag, b, help)
+		case Duration:
+			d, err := time.ParseDuration(k.Default)
+			must(k, err)
+			flags.Duration(k.Flag, d, help)
+		case List:
+			flags.StringSlice(k.Flag, splitList(k.Default), help)
+		default:
+			flags.String(k.Flag, k.Default, help)
+		}
+	}
+}
+
+func must(k *Key, err error) {
+	if err != nil {
+		panic("config: default of " + k.Name + ": " + err.Error())
+	}
+}
+
+func find(schema []Key, name string) *Key {
+	for i := range schema {
+		if schema[i].Name == name {
+			return &schema[i]
+		}
+	}
+	return nil
+}
+
+// Home is the user's home directory, or the temporary directory for a user
+// without one, such as a service account.
+func Home() string {
+	if home, err := os.UserHomeDir(); err == nil {
+		return home
+	}
+	return filepath.Join(os.TempDir(), "everdict-"+runtime.GOOS)
+}
