@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,11 +29,12 @@ type Baseline struct {
 	entries []entry // sorted by path
 	tree    gitobj.ID
 	commit  gitobj.ID
-	pack    string // path without extension
+	pack    *gitobj.Sealed
 	omitted []Omission
 
-	mu     sync.Mutex
-	serial int
+	mu        sync.Mutex
+	serial    int  // of the last diff
+	installed bool // the store holds pack
 }
 
 // Take records the directory. Nothing may change it meanwhile. After an error
@@ -48,8 +50,8 @@ func Take(ctx context.Context, cfg Config) (b *Baseline, err error) {
 	if rel, err := filepath.Rel(cfg.Dir, cfg.Store); err == nil && filepath.IsLocal(rel) {
 		return nil, fail(ctx, StageBaseline, fmt.Errorf("the store %s lies in the directory %s", cfg.Store, cfg.Dir))
 	}
-	if err := initStore(cfg.Store); err != nil {
-		return nil, fail(ctx, StageBaseline, err)
+	if _, err := os.Lstat(cfg.Store); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fail(ctx, StageBaseline, errors.Join(fmt.Errorf("the store %s exists already", cfg.Store), err))
 	}
 	b = &Baseline{cfg: cfg, git: git{program: cfg.Git, store: cfg.Store}}
 	b.rules = rules{git: &b.git, dir: filepath.Join(cfg.Store, "rules")}
@@ -76,15 +78,12 @@ func (b *Baseline) take(ctx context.Context) error {
 	if err := b.ignore(ctx, read); err != nil {
 		return err
 	}
-	pack, err := gitobj.NewPack(filepath.Join(b.cfg.Store, "objects", "pack"))
-	if err != nil {
-		return err
-	}
+	pack := gitobj.NewPack(b.git.spill)
 	if err := b.fill(read, pack); err != nil {
 		pack.Abort()
 		return err
 	}
-	b.pack, err = pack.Close()
+	b.pack, err = pack.Seal()
 	return err
 }
 

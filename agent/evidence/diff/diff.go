@@ -27,6 +27,7 @@
 package diff
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -74,9 +75,9 @@ func (l Limits) withDefaults() Limits {
 type Config struct {
 	// Dir is the directory to record. It may not be a symlink.
 	Dir string
-	// Store is a directory for the private object store and the diffs. It is
-	// created, must not exist, and must not lie inside of Dir or be reachable from
-	// the sandbox.
+	// Store is a directory for the private object store and the diffs. It must
+	// not exist; it is created when it is needed. It must not lie inside of Dir nor be
+	// reachable from the sandbox.
 	Store string
 	// Tracked reports whether a slash-separated path belongs to the baseline
 	// although an ignore rule matches it. Nil tracks nothing beyond the rules;
@@ -102,14 +103,15 @@ type Snapshot struct {
 	// Size is the length of the diff in bytes.
 	Size int64
 
-	file string // empty for an empty diff
+	patch []byte // the diff while it is small, else
+	file  string // where it is
 }
 
 // Open returns the diff, for "git apply" of git 1.7 and later. It can be opened
 // until the Baseline is closed.
 func (s *Snapshot) Open() (io.ReadCloser, error) {
 	if s.file == "" {
-		return io.NopCloser(eof{}), nil
+		return io.NopCloser(bytes.NewReader(s.patch)), nil
 	}
 	return os.Open(s.file)
 }
@@ -121,10 +123,6 @@ func (s *Snapshot) Discard() error {
 	}
 	return removeIfThere(s.file)
 }
-
-type eof struct{}
-
-func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 
 // Kind is how a path changed.
 type Kind string

@@ -21,6 +21,7 @@ var ErrNoGit = errors.New("git is not installed: no git in PATH")
 type git struct {
 	program string // empty: "git" in PATH
 	store   string
+	made    bool // the store exists
 }
 
 // keep are variables that git, or the wrapper that an operating system has in
@@ -32,6 +33,7 @@ func (g *git) env() []string {
 		"HOME=" + g.store,
 		"XDG_CONFIG_HOME=" + g.store,
 		"GIT_DIR=" + g.store,
+		"GIT_OBJECT_DIRECTORY=" + g.store,
 		"GIT_CONFIG_NOSYSTEM=1",
 		"GIT_CONFIG_GLOBAL=" + os.DevNull,
 		"GIT_ATTR_NOSYSTEM=1",
@@ -51,6 +53,7 @@ func (g *git) env() []string {
 // settings are given with every call, so that they hold whatever git's defaults are.
 var settings = []string{
 	"--no-pager",
+	"-c", "core.bare=true",
 	"-c", "safe.directory=*",
 	"-c", "core.hooksPath=" + os.DevNull,
 	"-c", "core.fsmonitor=false",
@@ -73,6 +76,9 @@ func (g *git) run(ctx context.Context, stage Stage, stdin io.Reader, stdout io.W
 	}
 	if err != nil {
 		return &Error{Stage: stage, Err: err}
+	}
+	if err := g.ensure(); err != nil {
+		return err
 	}
 	cmd := exec.CommandContext(ctx, path, append(settings[:len(settings):len(settings)], args...)...)
 	cmd.Dir = g.store
@@ -118,21 +124,34 @@ func (t *tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
 }
 
-// initStore makes the private store: a bare repository that git accepts, with
-// nothing that git's templates or configuration would put there.
-func initStore(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+// packs is the directory of the store's packs.
+func (g *git) packs() string { return filepath.Join(g.store, "pack") }
+
+// spill makes a file for a pack that outgrows memory.
+func (g *git) spill() (*os.File, error) {
+	if err := g.ensure(); err != nil {
+		return nil, err
 	}
-	for _, sub := range []string{"refs", "objects", filepath.Join("objects", "pack")} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+	return os.CreateTemp(g.store, "tmp_pack_")
+}
+
+// ensure makes the private store when it is first needed: as little as git
+// accepts as a bare repository, and nothing that git's templates or configuration would
+// put there. Most attempts on small repositories that change nothing never need it.
+func (g *git) ensure() error {
+	if g.made {
+		return nil
+	}
+	for _, dir := range []string{g.store, filepath.Join(g.store, "refs"), g.packs()} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
 	}
 	// HEAD names a branch that never exists: newer versions of git read
 	// attributes of a bare repository from the tree of its HEAD.
-	if err := os.WriteFile(filepath.Join(dir, "HEAD"), []byte("ref: refs/heads/none\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(g.store, "HEAD"), []byte("ref: refs/heads/none\n"), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "config"), []byte("[core]\n\trepositoryformatversion = 0\n\tbare = true\n"), 0o600)
+	g.made = true
+	return nil
 }

@@ -37,6 +37,9 @@ func (r *rules) collect(read *reader, entries []entry) error {
 		if err != nil {
 			return err
 		}
+		if err := r.git.ensure(); err != nil {
+			return err
+		}
 		file := filepath.Join(r.dir, filepath.FromSlash(e.path))
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			return err

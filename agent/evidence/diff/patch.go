@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/everdict/everdict/agent/evidence/diff/internal/gitobj"
 )
@@ -22,68 +21,84 @@ var patchArgs = []string{
 	"--ignore-submodules=none", "--submodule=short",
 }
 
-// diff writes the diff of deltas, which are sorted by path, to file. It compares two
-// trees that hold the changed paths and nothing else, which gives the same diff as the whole
-// trees would.
-func (c *comparison) diff(ctx context.Context, file string, deltas []delta) (size int64, err error) {
-	packs := filepath.Join(c.b.cfg.Store, "objects", "pack")
-	var trees *gitobj.Pack
-	if c.pack != nil {
-		// The first call puts the trees beside the new content.
-		trees, c.pack = c.pack, nil
-	} else if trees, err = gitobj.NewPack(packs); err != nil {
-		return 0, err
+// diff makes the diff of deltas, which are sorted by path. It compares two trees
+// that hold the changed paths and nothing else, which gives the same diff as
+// the whole trees would. The writer is returned with an error too.
+func (c *comparison) diff(ctx context.Context, file string, deltas []delta) (*patchWriter, error) {
+	out := &patchWriter{path: file, limit: c.b.cfg.Limits.DiffBytes, atLine: true}
+	if err := c.b.git.ensure(); err != nil {
+		return out, err
+	}
+	oldTree, newTree, headers, err := c.trees(deltas)
+	if err != nil {
+		return out, err
+	}
+	args := append(patchArgs[:len(patchArgs):len(patchArgs)], oldTree.String(), newTree.String())
+	err = errors.Join(c.b.git.run(ctx, StageSnapshot, nil, out, nil, args), out.close())
+	if out.err != nil {
+		return out, out.err // more telling than git's broken pipe
+	}
+	if err == nil && out.headers != headers {
+		err = fmt.Errorf("git wrote the diff of %d paths where %d changed", out.headers, headers)
+	}
+	return out, err
+}
+
+// trees puts what git has to compare into the store, and returns how many
+// headers the diff has to have.
+func (c *comparison) trees(deltas []delta) (oldTree, newTree gitobj.ID, headers int, err error) {
+	pack := c.pack // the first call puts the trees beside the new content
+	if c.pack = nil; pack == nil {
+		pack = gitobj.NewPack(c.b.git.spill)
+	}
+	defer func() {
+		if err != nil {
+			pack.Abort()
+		}
+	}()
+	if base := c.b.pack; !base.InMemory() && !c.b.installed {
+		if _, err := base.Move(c.b.git.packs()); err != nil {
+			return oldTree, newTree, 0, err
+		}
+		c.b.installed = true
 	}
 	var old, now []gitobj.Entry
-	headers := 0
 	for i := range deltas {
 		d := &deltas[i]
 		headers += d.headers()
 		if d.old != nil {
 			old = append(old, gitobj.Entry{Path: d.path, Mode: d.old.mode, ID: d.old.id})
+			if c.b.pack.InMemory() {
+				if err := pack.AddFrom(c.b.pack, d.old.id); err != nil {
+					return oldTree, newTree, 0, err
+				}
+			}
 		}
 		if d.new != nil {
 			now = append(now, gitobj.Entry{Path: d.path, Mode: d.new.mode, ID: d.new.id})
 		}
 	}
-	emit := func(id gitobj.ID, content []byte) error { return trees.Add(gitobj.Tree, id, content) }
-	oldTree, err := gitobj.BuildTree(old, emit)
-	var newTree gitobj.ID
-	if err == nil {
-		newTree, err = gitobj.BuildTree(now, emit)
+	emit := func(id gitobj.ID, content []byte) error { return pack.Add(gitobj.Tree, id, content) }
+	if oldTree, err = gitobj.BuildTree(old, emit); err != nil {
+		return oldTree, newTree, 0, err
 	}
+	if newTree, err = gitobj.BuildTree(now, emit); err != nil {
+		return oldTree, newTree, 0, err
+	}
+	sealed, err := pack.Seal()
 	if err != nil {
-		trees.Abort()
-		return 0, err
+		return oldTree, newTree, 0, err
 	}
-	base, err := trees.Close()
-	if err != nil {
-		return 0, err
-	}
+	base, err := sealed.Move(c.b.git.packs())
 	c.packs = append(c.packs, base)
-
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	out := &patchWriter{f: f, limit: c.b.cfg.Limits.DiffBytes, atLine: true}
-	args := append(patchArgs[:len(patchArgs):len(patchArgs)], oldTree.String(), newTree.String())
-	err = c.b.git.run(ctx, StageSnapshot, nil, out, nil, args)
-	if out.err != nil {
-		return 0, out.err // more telling than git's broken pipe
-	}
-	if err != nil {
-		return 0, err
-	}
-	if out.headers != headers {
-		return 0, fmt.Errorf("git wrote the diff of %d paths where %d changed", out.headers, headers)
-	}
-	return out.n, nil
+	return oldTree, newTree, headers, err
 }
 
-// patchWriter writes a diff to a file up to a limit and counts its paths.
+// patchWriter keeps a diff up to a limit, in memory while it is small, and
+// counts its paths.
 type patchWriter struct {
+	path    string // of the file for a diff that is not small
+	mem     []byte
 	f       *os.File
 	n       int64
 	limit   int64
@@ -93,6 +108,9 @@ type patchWriter struct {
 	atLine bool   // the next byte starts a line
 	start  []byte // of a line that may become header
 }
+
+// smallPatch is the largest diff that stays in memory.
+const smallPatch = 64 << 10
 
 // header begins the diff of a path. No other line of a diff begins with it: those
 // of content begin with a space, a sign or a backslash, those of binary content
@@ -108,10 +126,46 @@ func (w *patchWriter) Write(b []byte) (int, error) {
 		return 0, w.err
 	}
 	w.count(b)
+	if w.f == nil && len(w.mem)+len(b) <= smallPatch {
+		w.mem = append(w.mem, b...)
+		w.n += int64(len(b))
+		return len(b), nil
+	}
+	if w.f == nil {
+		if w.f, w.err = os.OpenFile(w.path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600); w.err != nil {
+			return 0, w.err
+		}
+		if _, w.err = w.f.Write(w.mem); w.err != nil {
+			return 0, w.err
+		}
+		w.mem = nil
+	}
 	n, err := w.f.Write(b)
 	w.n += int64(n)
 	w.err = err
 	return n, err
+}
+
+func (w *patchWriter) close() error {
+	if w.f == nil {
+		return nil
+	}
+	return w.f.Close()
+}
+
+// name returns the path of the file, or "" when the diff is in memory.
+func (w *patchWriter) name() string {
+	if w.f == nil {
+		return ""
+	}
+	return w.path
+}
+
+func (w *patchWriter) remove() error {
+	if w.f == nil {
+		return nil
+	}
+	return removeIfThere(w.path)
 }
 
 func (w *patchWriter) count(b []byte) {

@@ -2,7 +2,6 @@ package diff
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -61,16 +60,16 @@ func (b *Baseline) writeRepository(ctx context.Context) error {
 	// Of the agent's repository nothing is written through a path that somebody
 	// else could have turned into a link: it is new, and nobody runs in it yet.
 	dir := filepath.Join(b.cfg.Dir, ".git")
+	// There is no more in it than git needs: git makes the rest when it wants
+	// it, and each file costs an attempt more than what is in it.
 	packs := filepath.Join(dir, "objects", "pack")
-	for _, sub := range []string{packs, filepath.Join(dir, "objects", "info"), filepath.Join(dir, "refs", "heads"), filepath.Join(dir, "refs", "tags")} {
-		if err := os.MkdirAll(sub, 0o777); err != nil {
+	for _, sub := range []string{filepath.Join(dir, "refs"), filepath.Join(dir, "objects"), packs} {
+		if err := os.Mkdir(sub, 0o777); err != nil {
 			return err
 		}
 	}
-	for _, ext := range []string{".pack", ".idx"} {
-		if err := copyFile(filepath.Join(packs, filepath.Base(b.pack)+ext), b.pack+ext); err != nil {
-			return err
-		}
+	if _, err := b.pack.Install(packs); err != nil {
+		return err
 	}
 	read := newReader(ctx, root, b.cfg.Limits)
 	defer read.close()
@@ -81,7 +80,7 @@ func (b *Baseline) writeRepository(ctx context.Context) error {
 		{"HEAD", "ref: refs/heads/" + Branch + "\n"},
 		{"config", repositoryConfig},
 		{"index", string(b.index())},
-		{filepath.Join("refs", "heads", Branch), b.Commit() + "\n"},
+		{"packed-refs", "# pack-refs with: peeled fully-peeled sorted \n" + b.Commit() + " refs/heads/" + Branch + "\n"},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.content), 0o666); err != nil {
 			return err
@@ -100,10 +99,7 @@ func (b *Baseline) addLarge(read *reader, packs string) error {
 			continue
 		}
 		if pack == nil {
-			var err error
-			if pack, err = gitobj.NewPack(packs); err != nil {
-				return err
-			}
+			pack = gitobj.NewPack(func() (*os.File, error) { return os.CreateTemp(packs, "tmp_pack_") })
 		}
 		if err := b.addFile(read, pack, e); err != nil {
 			pack.Abort()
@@ -113,7 +109,11 @@ func (b *Baseline) addLarge(read *reader, packs string) error {
 	if pack == nil {
 		return nil
 	}
-	_, err := pack.Close()
+	sealed, err := pack.Seal()
+	if err != nil {
+		return err
+	}
+	_, err = sealed.Move(packs)
 	return err
 }
 
@@ -158,21 +158,4 @@ func (e *entry) indexStat() gitobj.Stat {
 		MtimeSec: uint32(s.mtime / second), MtimeNsec: uint32(s.mtime % second),
 		Dev: uint32(s.dev), Ino: uint32(s.ino), UID: s.uid, GID: s.gid, Size: uint32(e.size),
 	}
-}
-
-func copyFile(to, from string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		out.Close()
-		return err
-	}
-	return out.Close()
 }

@@ -252,9 +252,7 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 		return nil
 	}
 	if c.pack == nil {
-		if c.pack, err = gitobj.NewPack(filepath.Join(c.b.cfg.Store, "objects", "pack")); err != nil {
-			return err
-		}
+		c.pack = gitobj.NewPack(c.b.git.spill)
 	}
 	if err := c.pack.Add(gitobj.Blob, after.id, content); err != nil {
 		return err
@@ -296,19 +294,18 @@ func (c *comparison) write(ctx context.Context) error {
 	file := filepath.Join(c.b.cfg.Store, fmt.Sprintf("diff-%d", c.b.serial))
 	chosen := c.deltas
 	for budget := c.b.cfg.Limits.DiffBytes; len(chosen) > 0; budget /= 2 {
-		size, err := c.diff(ctx, file, chosen)
+		out, err := c.diff(ctx, file, chosen)
 		if err == nil {
-			c.file, c.Size = file, size
+			c.Size, c.patch, c.file = out.n, out.mem, out.name()
 			break
 		}
+		if err := out.remove(); err != nil {
+			return err
+		}
 		if !errors.Is(err, errTooLarge) {
-			return errors.Join(err, removeIfThere(file))
+			return err
 		}
-		if chosen = lightest(c.deltas, budget); len(chosen) == 0 {
-			if err := removeIfThere(file); err != nil {
-				return err
-			}
-		}
+		chosen = lightest(c.deltas, budget)
 	}
 	in := make(map[string]bool, len(chosen))
 	for i := range chosen {

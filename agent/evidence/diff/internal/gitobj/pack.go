@@ -24,18 +24,18 @@ const (
 	buffered = 256 << 10
 	// storedBelow is the size below which content is not compressed: the pack
 	// lives as long as an attempt, and deflating 10,000 small files costs more
-	// than all the rest of recording them.
+	// than all the rest of recording them. It is below 64 KiB, the largest stored
+	// block of a deflate stream.
 	storedBelow = 16 << 10
-	// maxStored is the largest stored block of a deflate stream.
-	maxStored = math.MaxUint16
 )
 
-// Pack writes objects to a pack file and, at the end, its index. Objects that
-// were added already are skipped, so that each is in it once. It is not safe
-// for concurrent use.
+// Pack collects objects for a pack. Objects that were added already are
+// skipped, so that each is in it once. It stays in memory while it is small. It
+// is not safe for concurrent use.
 type Pack struct {
-	f       *os.File
-	buf     []byte // what follows flushed
+	spill   func() (*os.File, error)
+	f       *os.File // nil: nothing has been flushed
+	buf     []byte   // what follows flushed
 	flushed int64
 	objects []packed
 	have    map[ID]struct{}
@@ -48,15 +48,12 @@ type packed struct {
 	offset int64
 }
 
-// NewPack starts a pack in a new file of dir, which exists.
-func NewPack(dir string) (*Pack, error) {
-	f, err := os.CreateTemp(dir, "tmp_pack_")
-	if err != nil {
-		return nil, err
-	}
-	p := &Pack{f: f, have: make(map[ID]struct{})}
-	p.buf = append(p.buf, "PACK\x00\x00\x00\x02\x00\x00\x00\x00"...) // the count is set by Close
-	return p, nil
+// NewPack starts a pack. When it outgrows memory it moves to a file that spill
+// makes.
+func NewPack(spill func() (*os.File, error)) *Pack {
+	p := &Pack{spill: spill, have: make(map[ID]struct{})}
+	p.buf = append(p.buf, "PACK\x00\x00\x00\x02\x00\x00\x00\x00"...) // the count is set by Seal
+	return p
 }
 
 // Has reports whether the pack holds id.
@@ -89,6 +86,7 @@ func (p *Pack) AddStream(size int64, r io.Reader) (ID, error) {
 	if p.flush(); p.err != nil {
 		return ID{}, p.err
 	}
+	// The header of the pack is always in the buffer first, so there is a file now.
 	offset, crc := p.flushed, crc32.NewIEEE()
 	h := NewHash(Blob, size)
 	out := &counter{w: io.MultiWriter(p.f, crc)}
@@ -150,6 +148,14 @@ func (p *Pack) flush() {
 	if p.err != nil || len(p.buf) == 0 {
 		return
 	}
+	if p.f == nil {
+		f, err := p.spill()
+		if err != nil {
+			p.fail(err)
+			return
+		}
+		p.f = f
+	}
 	n, err := p.f.Write(p.buf)
 	p.flushed += int64(n)
 	p.buf = p.buf[:0]
@@ -168,69 +174,149 @@ func (p *Pack) deflate(r io.Reader) {
 	}
 }
 
-// Close completes the pack under its final name in the same directory, with its
-// index, and returns the path without extension. An empty pack leaves no file
-// and returns "".
-func (p *Pack) Close() (base string, err error) {
-	dir := filepath.Dir(p.f.Name())
-	defer func() {
+// AddFrom copies an object of a pack that is in memory, as it is encoded there.
+func (p *Pack) AddFrom(s *Sealed, id ID) error {
+	if p.Has(id) || p.err != nil {
+		return p.err
+	}
+	k, ok := slices.BinarySearchFunc(s.objects, id, func(o packed, id ID) int { return bytes.Compare(o.id[:], id[:]) })
+	if !ok || !s.InMemory() {
+		return p.fail(fmt.Errorf("object %s is not in the pack's memory", id))
+	}
+	end := int64(len(s.mem) - sha1.Size)
+	for _, o := range s.objects {
+		if o.offset > s.objects[k].offset && o.offset < end {
+			end = o.offset
+		}
+	}
+	p.begin(id)
+	start := len(p.buf)
+	p.buf = append(p.buf, s.mem[s.objects[k].offset:end]...)
+	p.end(start)
+	return p.err
+}
+
+// Abort drops a pack that is not to be sealed.
+func (p *Pack) Abort() {
+	if p.f != nil {
 		p.f.Close()
-		if err != nil || base == "" {
-			os.Remove(p.f.Name())
+		os.Remove(p.f.Name())
+	}
+}
+
+// Seal completes the pack. After an error nothing is left of it.
+func (p *Pack) Seal() (_ *Sealed, err error) {
+	defer func() {
+		if err != nil {
+			p.Abort()
 		}
 	}()
 	if p.err != nil {
-		return "", p.err
+		return nil, p.err
 	}
-	if len(p.objects) == 0 {
-		return "", nil
-	}
-	sum, err := p.seal()
-	if err != nil {
-		return "", err
-	}
-	base = filepath.Join(dir, "pack-"+sum.String())
-	if err := os.WriteFile(base+".idx", p.index(sum), 0o444); err != nil {
-		return "", err
-	}
-	if err := p.f.Chmod(0o444); err != nil {
-		return "", err
-	}
-	if err := os.Rename(p.f.Name(), base+".pack"); err != nil {
-		return "", err
-	}
-	return base, nil
-}
-
-// Abort drops an unfinished pack.
-func (p *Pack) Abort() {
-	p.f.Close()
-	os.Remove(p.f.Name())
-}
-
-// seal sets the count of the header, which is known only now, and appends the
-// checksum of the whole file.
-func (p *Pack) seal() (ID, error) {
 	count := binary.BigEndian.AppendUint32(nil, uint32(len(p.objects)))
 	h := sha1.New()
-	if p.flushed == 0 {
+	if p.f == nil {
 		copy(p.buf[8:], count)
 		h.Write(p.buf)
 	} else {
 		if p.flush(); p.err != nil {
-			return ID{}, p.err
+			return nil, p.err
 		}
 		if _, err := p.f.WriteAt(count, 8); err != nil {
-			return ID{}, err
+			return nil, err
 		}
+		// The checksum covers the count, which was not known before the end.
 		if _, err := io.Copy(h, io.NewSectionReader(p.f, 0, p.flushed)); err != nil {
-			return ID{}, err
+			return nil, err
 		}
 	}
 	sum := Sum(h)
 	p.buf = append(p.buf, sum[:]...)
-	p.flush()
-	return sum, p.err
+	s := &Sealed{index: p.index(sum), sum: sum, objects: p.objects}
+	if p.f == nil {
+		s.mem = p.buf
+		return s, nil
+	}
+	if p.flush(); p.err != nil {
+		return nil, p.err
+	}
+	s.file = p.f.Name()
+	if err := errors.Join(p.f.Chmod(0o444), p.f.Close()); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Sealed is a complete pack with its index.
+type Sealed struct {
+	index   []byte
+	sum     ID
+	objects []packed // sorted by id
+	mem     []byte   // the pack, or
+	file    string   // where it is
+}
+
+// InMemory reports whether the pack has no file.
+func (s *Sealed) InMemory() bool { return s.file == "" }
+
+// Has reports whether the pack holds id.
+func (s *Sealed) Has(id ID) bool {
+	_, ok := slices.BinarySearchFunc(s.objects, id, func(o packed, id ID) int { return bytes.Compare(o.id[:], id[:]) })
+	return ok
+}
+
+// Install writes a copy of the pack and its index to a directory of packs and
+// returns their path without extension.
+func (s *Sealed) Install(dir string) (base string, err error) {
+	base = filepath.Join(dir, "pack-"+s.sum.String())
+	if s.InMemory() {
+		err = os.WriteFile(base+".pack", s.mem, 0o444)
+	} else {
+		err = copyFile(base+".pack", s.file)
+	}
+	if err == nil {
+		err = os.WriteFile(base+".idx", s.index, 0o444)
+	}
+	return base, err
+}
+
+// Move is Install of a pack that needs no other copy.
+func (s *Sealed) Move(dir string) (base string, err error) {
+	if s.InMemory() {
+		return s.Install(dir)
+	}
+	base = filepath.Join(dir, "pack-"+s.sum.String())
+	if err := os.Rename(s.file, base+".pack"); err != nil {
+		return base, err
+	}
+	s.file = base + ".pack"
+	return base, os.WriteFile(base+".idx", s.index, 0o444)
+}
+
+// Remove removes the pack's own file, if it has one.
+func (s *Sealed) Remove() error {
+	if s.InMemory() {
+		return nil
+	}
+	return os.Remove(s.file)
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
 }
 
 // index encodes version 2 of a pack's index.
@@ -278,24 +364,15 @@ func appendHeader(b []byte, t Type, size int64) []byte {
 	return append(b, c)
 }
 
-// appendStored encodes content as a zlib stream of stored blocks.
+// appendStored encodes content, which is shorter than storedBelow, as a zlib
+// stream of one stored block.
 func appendStored(b, content []byte) []byte {
-	b = append(b, 0x78, 0x01)
-	sum := adler32.Checksum(content)
-	for {
-		n := min(len(content), maxStored)
-		last := byte(0)
-		if n == len(content) {
-			last = 1
-		}
-		b = append(b, last)
-		b = binary.LittleEndian.AppendUint16(b, uint16(n))
-		b = binary.LittleEndian.AppendUint16(b, ^uint16(n))
-		b = append(b, content[:n]...)
-		if content = content[n:]; last == 1 {
-			return binary.BigEndian.AppendUint32(b, sum)
-		}
-	}
+	n := uint16(len(content))
+	b = append(b, 0x78, 0x01, 1) // zlib's header; the last block, stored
+	b = binary.LittleEndian.AppendUint16(b, n)
+	b = binary.LittleEndian.AppendUint16(b, ^n)
+	b = append(b, content...)
+	return binary.BigEndian.AppendUint32(b, adler32.Checksum(content))
 }
 
 // writers keeps deflate's tables, which are large, from one object to the next.
