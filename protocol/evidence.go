@@ -1,5 +1,7 @@
 package protocol
 
+import "strings"
+
 // Channels of evidence of an attempt. A channel is an append-only stream of
 // bytes; others may be added under any name that ValidChannel accepts.
 const (
@@ -17,7 +19,7 @@ const (
 )
 
 // MaxChannelName is the longest name of a channel.
-const MaxChannelName = 100
+const MaxChannelName = 200
 
 // Reasons of a Gap.
 const (
@@ -37,21 +39,23 @@ type LogEntry struct {
 	Stream string `json:"s,omitempty"`
 	// TimeMs is when the span began to arrive: epoch milliseconds of the runner.
 	TimeMs int64 `json:"t,omitempty"`
-	// Gap stands at Offset. Of several at one Offset the last one counts: the
-	// first may have been written while the hole still grew, with Bytes 0.
+	// Gap stands at Offset. One with Bytes 0 says that from here on bytes may be
+	// missing, and counts only while no other line follows it: it is what is left
+	// when the writer was killed.
 	Gap *Gap `json:"gap,omitempty"`
 }
 
 // ValidChannel reports whether s names a channel: 1 to MaxChannelName ASCII
-// letters, digits, dots, dashes and underscores, the first a letter or digit.
-// Such a name is a file name everywhere.
-func ValidChannel(s string) bool { return validToken(s, MaxChannelName) }
+// letters, digits, dots, dashes, underscores and colons, the first a letter or
+// digit.
+func ValidChannel(s string) bool { return validToken(s, MaxChannelName, ":") }
 
-// ValidRunName reports whether s can name a run in a path: as ValidChannel, up
-// to MaxNameBytes.
-func ValidRunName(s string) bool { return validToken(s, MaxNameBytes) }
+// ValidRunName reports whether s can name a run in a path: 1 to MaxNameBytes
+// ASCII letters, digits, dots, dashes and underscores, the first a letter or
+// digit.
+func ValidRunName(s string) bool { return validToken(s, MaxNameBytes, "") }
 
-func validToken(s string, max int) bool {
+func validToken(s string, max int, more string) bool {
 	if s == "" || len(s) > max {
 		return false
 	}
@@ -59,7 +63,7 @@ func validToken(s string, max int) bool {
 		c := s[i]
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case i > 0 && (c == '.' || c == '-' || c == '_'):
+		case i > 0 && (c == '.' || c == '-' || c == '_' || strings.IndexByte(more, c) >= 0):
 		default:
 			return false
 		}

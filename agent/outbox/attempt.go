@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -118,6 +119,10 @@ type DiskFullError struct {
 func (e *DiskFullError) Error() string {
 	return fmt.Sprintf("outbox: write %s (%d bytes): disk full: %v", e.What, e.Bytes, e.Err)
 }
+
+// Is matches syscall.ENOSPC also where the system has another number for it, so
+// that a writer above needs to know neither this type nor the system.
+func (e *DiskFullError) Is(target error) bool { return target == syscall.ENOSPC }
 
 // Unwrap returns the system's error.
 func (e *DiskFullError) Unwrap() error { return e.Err }

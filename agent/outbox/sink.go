@@ -23,11 +23,14 @@ type Stream interface {
 	// Send sends bytes of a channel, contiguous with what was sent before. It
 	// may return before they are acknowledged and blocks while too many are in
 	// flight. p is not used after it returns. After an error the stream is
-	// closed and another one is opened, so a refused offset heals itself.
+	// closed and another one is opened, so a refused offset heals itself. A
+	// channel that the coordinator has closed, because it is at a cap over there,
+	// takes everything without an error.
 	Send(ctx context.Context, channel string, offset int64, p []byte) error
 	// Acked is how many bytes of a channel the coordinator has acknowledged.
 	Acked(channel string) int64
-	// Flush returns when all that was sent is acknowledged.
+	// Flush returns nil when all that was sent is acknowledged, but for channels
+	// that the coordinator has closed.
 	Flush(ctx context.Context) error
 	// Result sends the result and waits for the final answer. It is called once,
 	// after Flush, when every channel is complete.

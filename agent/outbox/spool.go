@@ -90,14 +90,21 @@ func (o *Outbox) load(name string) (*Spool, error) {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				return nil, err
 			}
-		case info.Mode().IsRegular() && protocol.ValidChannel(name):
-			s.channels = append(s.channels, &channel{s: s, name: name, size: info.Size()})
+		case info.Mode().IsRegular() && protocol.ValidChannel(fromFile(name)):
+			s.channels = append(s.channels, &channel{s: s, name: fromFile(name), size: info.Size()})
 		default:
 			return nil, fmt.Errorf("%s is not a file of an attempt", name)
 		}
 	}
 	return s, nil
 }
+
+// file is a channel's file. Windows takes no colon in a name.
+func (s *Spool) file(channel string) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(channel, ":", "="))
+}
+
+func fromFile(name string) string { return strings.ReplaceAll(name, "=", ":") }
 
 // Attempt returns what the spool belongs to.
 func (s *Spool) Attempt() Attempt { return s.attempt }
@@ -151,7 +158,7 @@ func (c *channel) Write(p []byte) (int, error) {
 	}
 	if err := c.append(p); err != nil {
 		c.miss(int64(len(p)), err)
-		return 0, diskError(c.name, filepath.Join(c.s.dir, c.name), len(p), err)
+		return 0, diskError(c.name, c.s.file(c.name), len(p), err)
 	}
 	if c.hadGap {
 		c.hadGap = false
@@ -166,7 +173,7 @@ func (c *channel) Close() error { return nil }
 // append writes p behind size, or leaves the channel as it was.
 func (c *channel) append(p []byte) error {
 	if c.f == nil {
-		f, err := c.s.o.cfg.disk.open(filepath.Join(c.s.dir, c.name), os.O_CREATE|os.O_RDWR, 0o600)
+		f, err := c.s.o.cfg.disk.open(c.s.file(c.name), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return err
 		}
