@@ -217,17 +217,12 @@ func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane) error {
 		_, err := tx.Exec(updateLeased, g.attempt, g.token, r.ID, h.name, g.request, now, g.seq)
 		return err
 	})
-	r.waiting = r.waiting[1:]
-	if len(r.waiting) == 0 {
-		r.waiting = nil
-		o.unlist(r)
-	}
-	w.queued = false
 	if err != nil {
 		if tx.Err() != nil {
 			return err
 		}
 		o.granted = append(o.granted, grant{w: w, err: err})
+		o.withdraw(r.ID, w)
 		return nil
 	}
 	l.remove(o, g.seq)
@@ -235,6 +230,7 @@ func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane) error {
 	o.vtime = start
 	l.space.finish = start + 1/l.space.weight
 	o.addLive(g, r, h)
+	o.withdraw(r.ID, w)
 	lease := o.lease(g, now)
 	lease.Payload = payload
 	o.granted = append(o.granted, grant{w: w, lease: lease})

@@ -94,8 +94,9 @@ type owner struct {
 	dirtyHomes   []*home
 
 	events    []Event
-	granted   []grant // answers of waiting pulls in this group
-	scheduled int64   // when the timer last promised to tick
+	asked     []asking // pulls that began to wait in this group
+	granted   []grant  // answers of waiting pulls in this group
+	scheduled int64    // when the timer last promised to tick
 }
 
 func newOwner(cfg *Config) *owner {

@@ -37,6 +37,12 @@ type grant struct {
 	err   error
 }
 
+// asking is a pull that began to wait in this group. If the group fails, its caller is told so and does not wait.
+type asking struct {
+	runner string
+	w      *waiter
+}
+
 func dur(ns int64) time.Duration { return time.Duration(ns) }
 
 // Pull waits for a job that the runner can take and returns the lease of it, which is on the disk by then. It ends with
@@ -92,22 +98,30 @@ func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 			old.queued = false
 			old.answer <- answer{err: ErrSuperseded}
 			r.waiting[i] = w // it keeps its turn
+			o.asked = append(o.asked, asking{runner: r.ID, w: w})
 			return nil
 		}
 	}
 	r.waiting = append(r.waiting, w)
+	o.asked = append(o.asked, asking{runner: r.ID, w: w})
 	o.list(r)
 	o.touchRunner(r)
 	return nil
 }
 
+// withdraw takes a pull out of the wait.
 func (o *owner) withdraw(id string, w *waiter) {
 	r := o.runners[id]
 	if r == nil || !w.queued {
 		return
 	}
 	w.queued = false
-	r.waiting = slices.DeleteFunc(r.waiting, func(x *waiter) bool { return x == w })
+	if r.waiting[0] == w {
+		r.waiting[0] = nil
+		r.waiting = r.waiting[1:]
+	} else {
+		r.waiting = slices.DeleteFunc(r.waiting, func(x *waiter) bool { return x == w })
+	}
 	if len(r.waiting) == 0 {
 		o.unlist(r)
 		o.dropRunner(r)

@@ -9,7 +9,7 @@ import (
 )
 
 // Queue is a durable lease queue. All methods are safe for concurrent use, return when what they changed is on the disk,
-// and change nothing when they return an error.
+// and change nothing on it when they return an error.
 type Queue struct {
 	db    *sqlite.DB
 	owner *owner
@@ -115,6 +115,8 @@ func (p *participant) Committed() {
 		*g = grant{}
 	}
 	o.granted = o.granted[:0]
+	clear(o.asked)
+	o.asked = o.asked[:0]
 	if next := o.nextWake(); next < o.scheduled {
 		o.scheduled = next
 		select {
@@ -126,11 +128,16 @@ func (p *participant) Committed() {
 
 // RolledBack makes memory equal to the disk again and tells the pulls that were part of the group.
 func (p *participant) RolledBack(tx *sqlite.Tx, err error) {
-	for _, g := range p.owner.granted {
+	o := p.owner
+	for _, g := range o.granted {
 		g.w.answer <- answer{err: err}
 	}
-	if err := p.owner.rebuild(tx); err != nil {
-		p.owner.cfg.Log.Error("lease queue cannot be read", "err", err)
+	for _, a := range o.asked {
+		o.withdraw(a.runner, a.w)
+	}
+	o.asked = nil
+	if err := o.rebuild(tx); err != nil {
+		o.cfg.Log.Error("lease queue cannot be read", "err", err)
 	}
 }
 

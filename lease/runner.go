@@ -48,10 +48,15 @@ func (o *owner) online(r *runner, now int64) bool {
 	return r.session || len(r.waiting) > 0 || (r.contact != never && now-r.contact < int64(o.cfg.OnlineWindow))
 }
 
+// degradedMemory is how long a runner that did not acknowledge a start is remembered after it has gone.
+const degradedMemory = time.Hour
+
 func (o *owner) dropRunner(r *runner) {
-	if len(r.live) == 0 && !r.dirty && !o.online(r, o.now()) {
-		delete(o.runners, r.ID)
+	now := o.now()
+	if len(r.live) > 0 || r.dirty || o.online(r, now) || (r.degraded != 0 && now-r.degraded < int64(degradedMemory)) {
+		return
 	}
+	delete(o.runners, r.ID)
 }
 
 func (r *runner) memory() int64 {
@@ -150,7 +155,7 @@ type RunnerStatus struct {
 	Leases, Waiting int
 }
 
-// Runners lists the runners that are online or hold a lease, by id.
+// Runners lists the runners that are online, hold a lease, or were degraded within the hour, by id.
 func (q *Queue) Runners(ctx context.Context) ([]RunnerStatus, error) {
 	var all []RunnerStatus
 	err := q.do(ctx, func(*sqlite.Tx) error {

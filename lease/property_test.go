@@ -1,0 +1,613 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+)
+
+// TestP2_P3_P4_Model drives the queue with random operations, lost answers, silent runners and crashes under a fake clock,
+// and holds every event, every answer and every rest against the model.
+func TestP2_P3_P4_Model(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		rapid.SyncTest(rt, func(rt *rapid.T) {
+			w := newWorld(rt)
+			defer w.end()
+			rt.Repeat(map[string]func(*rapid.T){
+				"":         w.check,
+				"enqueue":  w.enqueue,
+				"enqueue2": w.enqueue,
+				"batch":    w.enqueueAll,
+				"pull":     w.pull,
+				"pull2":    w.pull,
+				"repeat":   w.repeatPull,
+				"withdraw": w.withdraw,
+				"start":    w.start,
+				"settle":   w.settleOne,
+				"return":   w.giveBack,
+				"renew":    w.renew,
+				"adopt":    w.adopt,
+				"person":   w.person,
+				"time":     w.advance,
+				"crash":    w.crash,
+			})
+		})
+	})
+}
+
+var errHook = errors.New("the hook refuses")
+
+type world struct {
+	t      *rapid.T
+	dir    string
+	file   int
+	db     *sqlite.DB
+	q      *lease.Queue
+	cancel context.CancelFunc
+	run    chan error
+
+	cfg    lease.Config
+	limits map[string]lease.Limit
+	model  *model
+
+	mu     sync.Mutex
+	events []lease.Event
+
+	runners map[string]lease.Runner
+	pulls   map[string]*pulling // by request id, those that wait
+	refs    []holding           // every attempt that a runner was told of
+	lost    []holding           // every attempt of which the answer was lost
+	n       int
+}
+
+type pulling struct {
+	runner string
+	cancel context.CancelFunc
+	answer chan pulled
+}
+
+type pulled struct {
+	l   lease.Lease
+	err error
+}
+
+type holding struct {
+	lease.Ref
+	runner, request string
+}
+
+func newWorld(t *rapid.T) *world {
+	dir, err := os.MkdirTemp("", "everdict-lease-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir, pulls: map[string]*pulling{}}
+	w.cfg = lease.Config{TTL: time.Minute, StartAck: 30 * time.Second, OnlineWindow: 30 * time.Second, Aging: time.Minute,
+		MaxUnstarted: 4}
+	w.limits = map[string]lease.Limit{
+		"a/self": {MaxConcurrent: 2}, "a/auto": {MaxConcurrent: 3, MemoryMB: 1000}, "shared": {},
+	}
+	w.runners = map[string]lease.Runner{
+		"r1": {ID: "r1", Home: "a/self", Serves: []string{"a/self", "a/auto"}, Capabilities: []string{"docker"}, OS: "linux", Arch: "amd64"},
+		"r2": {ID: "r2", Serves: []string{"a/auto", "shared"}, Capabilities: []string{"docker", "gpu"}, OS: "linux", Arch: "arm64"},
+		"r3": {ID: "r3", Serves: []string{"shared"}, MemoryMB: 600},
+		"r4": {ID: "r4", Home: "a/self", Serves: []string{"a/self"}},
+	}
+	w.model = newModel(w.cfg, w.limits)
+	w.open()
+	return w
+}
+
+func (w *world) path() string { return filepath.Join(w.dir, fmt.Sprintf("%d.db", w.file)) }
+
+func (w *world) open() {
+	ctx := context.Background()
+	var err error
+	if w.db, err = sqlite.Open(ctx, sqlite.Config{Path: w.path(), Readers: 1}); err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := w.cfg
+	cfg.Committed = func(evs []lease.Event) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, evs...)
+	}
+	if w.q, err = lease.Open(ctx, w.db, cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	for name, l := range w.limits {
+		if err := w.q.SetLimit(ctx, name, l); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	var run context.Context
+	run, w.cancel = context.WithCancel(ctx)
+	w.run = make(chan error, 1)
+	go func() { w.run <- w.q.Run(run) }()
+	synctest.Wait()
+}
+
+// shut ends the coordinator; what its callers were not told is lost with it.
+func (w *world) shut() {
+	w.cancel()
+	err := <-w.run
+	err = errors.Join(err, w.db.Close())
+	for id, p := range w.pulls {
+		if a := <-p.answer; a.err == nil {
+			w.lost = append(w.lost, holding{a.l.Ref, p.runner, id})
+		} else if !errors.Is(a.err, lease.ErrClosed) {
+			err = errors.Join(err, a.err)
+		}
+		p.cancel()
+	}
+	clear(w.pulls)
+	if err != nil {
+		w.t.Fatalf("shutting down: %v", err)
+	}
+}
+
+func (w *world) end() {
+	w.shut()
+	if err := os.RemoveAll(w.dir); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// observe feeds the model what has been committed and takes the answers of pulls.
+func (w *world) observe() {
+	synctest.Wait()
+	w.mu.Lock()
+	events := w.events
+	w.events = nil
+	w.mu.Unlock()
+	for _, ev := range events {
+		if err := w.model.apply(ev, w.runners); err != nil {
+			w.t.Fatalf("event %s of %s: %v\n%+v", ev.Kind, ev.Job, err, ev)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.pulls)) {
+		p := w.pulls[id]
+		select {
+		case a := <-p.answer:
+			w.answered(id, p, a)
+		default:
+		}
+	}
+}
+
+func (w *world) answered(id string, p *pulling, a pulled) {
+	p.cancel()
+	delete(w.pulls, id)
+	if a.err != nil {
+		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, lease.ErrSuperseded) {
+			w.t.Fatalf("pull %s: %v", id, a.err)
+		}
+		return
+	}
+	j := w.model.jobs[a.l.Job]
+	if j == nil || j.grants[a.l.Attempt] != p.runner { // it may be over already
+		w.t.Fatalf("pull %s of %s was answered %+v, the model has %+v", id, p.runner, a.l, j)
+	}
+	if string(a.l.Payload) != string(j.Payload) {
+		w.t.Fatalf("payload of %s is %q, want %q", a.l.Job, a.l.Payload, j.Payload)
+	}
+	if was := j.requests[a.l.Attempt]; was != "" && was != id {
+		w.t.Fatalf("attempt %d of %s was answered to requests %s and %s", a.l.Attempt, j.ID, was, id)
+	}
+	j.requests[a.l.Attempt] = id
+	h := holding{a.l.Ref, p.runner, id}
+	if rapid.IntRange(0, 3).Draw(w.t, "lose the answer") == 0 {
+		w.lost = append(w.lost, h)
+	} else {
+		w.refs = append(w.refs, h)
+	}
+}
+
+func (w *world) check(*rapid.T) {
+	w.observe()
+	var waiting []lease.Runner
+	for _, p := range w.pulls {
+		waiting = append(waiting, w.runners[p.runner])
+	}
+	if err := w.model.rest(time.Now(), waiting); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx := context.Background()
+	var want lease.Count
+	for _, j := range w.model.jobs {
+		s, err := w.q.Get(ctx, j.ID)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if s.State != j.state || s.Attempt != j.attempt || s.Failures != j.failures || s.Outcome != j.outcome || s.Stop != j.stop && j.state == lease.Leased {
+			w.t.Fatalf("the queue has %+v, the model %+v", s, j)
+		}
+		x, err := w.q.Explain(ctx, j.ID)
+		if err != nil || x.State != j.state || x.Sentence == "" || (j.state == lease.Queued && !x.Deadline.Equal(j.deadline)) {
+			w.t.Fatalf("explain %s: %+v, %v; the model has %+v", j.ID, x, err, j)
+		}
+		switch j.state {
+		case lease.Queued:
+			want.Queued++
+		case lease.Leased:
+			want.Leased++
+		case lease.Parked:
+			want.Parked++
+		}
+	}
+	stats, err := w.q.Stats(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var got lease.Count
+	for _, c := range stats.Counts {
+		got.Queued, got.Leased, got.Parked = got.Queued+c.Queued, got.Leased+c.Leased, got.Parked+c.Parked
+	}
+	if got != want || stats.Waiting != len(w.pulls) {
+		w.t.Fatalf("stats have %+v and %d pulls, the model %+v and %d", got, stats.Waiting, want, len(w.pulls))
+	}
+}
+
+func (w *world) drawJob(t *rapid.T) lease.Job {
+	w.n++
+	j := lease.Job{
+		ID:        fmt.Sprintf("run_%03d", w.n),
+		Workspace: rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(t, "workspace"),
+		Pool:      rapid.SampledFrom([]string{"a/self", "a/auto", "shared"}).Draw(t, "pool"),
+		Class:     rapid.SampledFrom([]lease.Class{lease.Interactive, lease.Batch}).Draw(t, "class"),
+		Payload:   []byte(fmt.Sprintf("payload %d", w.n)),
+		Requirements: rapid.SampledFrom([]lease.Requirements{
+			{}, {}, {Capabilities: []string{"docker"}}, {Capabilities: []string{"gpu", "docker"}}, {MemoryMB: 400}, {MemoryMB: 700},
+			{OS: "linux", Arch: "arm64"},
+		}).Draw(t, "requirements"),
+		QueueDeadline: rapid.SampledFrom([]time.Duration{20 * time.Second, 5 * time.Minute, time.Hour}).Draw(t, "deadline"),
+		MaxAttempts:   rapid.IntRange(1, 3).Draw(t, "attempts"),
+	}
+	if rapid.IntRange(0, 5).Draw(t, "parked") == 0 {
+		j.Parked = "waits for approval"
+	}
+	return j
+}
+
+// refusing is a hook that writes something first, so that a refusal that leaves anything behind is seen.
+func refusing(tx *sqlite.Tx, ev *lease.Event) error {
+	if _, err := tx.Exec(`UPDATE lease_job SET attempt = 1000`); err != nil {
+		return err
+	}
+	return errHook
+}
+
+func (w *world) options(t *rapid.T) ([]lease.Option, bool) {
+	switch rapid.IntRange(0, 4).Draw(t, "hook") {
+	case 0:
+		return []lease.Option{lease.With(refusing)}, true
+	case 1:
+		return []lease.Option{lease.With(func(*sqlite.Tx, *lease.Event) error { return nil })}, false
+	}
+	return nil, false
+}
+
+func (w *world) enqueue(t *rapid.T) {
+	j := w.drawJob(t)
+	opts, refuse := w.options(t)
+	if !refuse {
+		w.model.jobs[j.ID] = &modelJob{Job: j}
+	}
+	err := w.q.Enqueue(context.Background(), j, opts...)
+	if refuse != errors.Is(err, errHook) || (err != nil && !refuse) {
+		t.Fatalf("enqueue with refusal %t: %v", refuse, err)
+	}
+	if refuse {
+		return
+	}
+	if err := w.q.Enqueue(context.Background(), j); !errors.Is(err, lease.ErrExists) {
+		t.Fatalf("enqueue of the same id again: %v", err)
+	}
+}
+
+func (w *world) enqueueAll(t *rapid.T) {
+	jobs := []lease.Job{w.drawJob(t), w.drawJob(t), w.drawJob(t)}
+	broken := rapid.Bool().Draw(t, "broken")
+	if broken {
+		jobs[2].ID = jobs[0].ID
+	} else {
+		for _, j := range jobs {
+			w.model.jobs[j.ID] = &modelJob{Job: j}
+		}
+	}
+	if err := w.q.EnqueueAll(context.Background(), jobs); broken != errors.Is(err, lease.ErrExists) || (err != nil && !broken) {
+		t.Fatalf("enqueue of three, broken %t: %v", broken, err)
+	}
+}
+
+func (w *world) ask(runner, request string) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &pulling{runner: runner, cancel: cancel, answer: make(chan pulled, 1)}
+	w.pulls[request] = p
+	r := w.runners[runner]
+	go func() {
+		l, err := w.q.Pull(ctx, lease.PullRequest{RequestID: request, Runner: r})
+		p.answer <- pulled{l, err}
+	}()
+	w.observe()
+}
+
+func (w *world) pull(t *rapid.T) {
+	w.n++
+	w.ask(rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner"), fmt.Sprintf("req_%d", w.n))
+}
+
+// repeatPull asks again with the request id of a lost answer: the same attempt must come, if it still stands.
+func (w *world) repeatPull(t *rapid.T) {
+	if len(w.lost) == 0 {
+		t.Skip("no answer was lost")
+	}
+	i := rapid.IntRange(0, len(w.lost)-1).Draw(t, "lost")
+	h := w.lost[i]
+	w.lost = slices.Delete(w.lost, i, i+1)
+	if w.pulls[h.request] != nil {
+		t.Skip("it is being asked for")
+	}
+	stands := w.stands(h.Ref)
+	peeked, offered, err := w.q.PeekOffered(context.Background(), h.runner, h.request)
+	if err != nil || offered != stands || (offered && peeked.Ref != h.Ref) {
+		t.Fatalf("peek of %+v, standing %t: %+v, %t, %v", h, stands, peeked, offered, err)
+	}
+	known := len(w.refs) + len(w.lost)
+	w.ask(h.runner, h.request)
+	if !stands {
+		return
+	}
+	if w.pulls[h.request] != nil || len(w.refs)+len(w.lost) != known+1 {
+		t.Fatalf("the request of the standing lease %+v was not answered", h)
+	}
+	again := append(slices.Clone(w.refs), w.lost...)
+	if !slices.Contains(again, h) {
+		t.Fatalf("asking again with %s did not answer %+v", h.request, h)
+	}
+}
+
+func (w *world) withdraw(t *rapid.T) {
+	if len(w.pulls) == 0 {
+		t.Skip("nobody waits")
+	}
+	w.pulls[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pulls))).Draw(t, "request")].cancel()
+}
+
+func (w *world) ref(t *rapid.T) holding {
+	if len(w.refs) == 0 {
+		t.Skip("nobody holds anything")
+	}
+	// Mostly a recent one; an old one is stale.
+	i := len(w.refs) - 1 - rapid.IntRange(0, min(len(w.refs)-1, 9)).Draw(t, "held")
+	return w.refs[i]
+}
+
+func (w *world) stands(r lease.Ref) bool {
+	j := w.model.jobs[r.Job]
+	return j.state == lease.Leased && j.attempt == r.Attempt
+}
+
+// verdict checks the answer to an operation of a holder.
+func (w *world) verdict(t *rapid.T, h holding, refuse bool, err error) (done bool) {
+	j := w.model.jobs[h.Job]
+	_, stale := lease.IsStale(err)
+	switch {
+	case w.stands(h.Ref) && refuse && errors.Is(err, errHook):
+	case w.stands(h.Ref) && !refuse && err == nil:
+		return true
+	case !w.stands(h.Ref) && j.settledBy == h.Attempt && errors.Is(err, lease.ErrAlreadySettled):
+	case !w.stands(h.Ref) && j.settledBy != h.Attempt && stale:
+	default:
+		t.Fatalf("%+v, standing %t, refusal %t, was answered %v; the model has %+v", h.Ref, w.stands(h.Ref), refuse, err, j)
+	}
+	return false
+}
+
+func (w *world) renewed(j *modelJob) {
+	j.seen, j.leaseDeadline = time.Now(), time.Now().Add(w.cfg.TTL)
+}
+
+func (w *world) start(t *rapid.T) {
+	h := w.ref(t)
+	j := w.model.jobs[h.Job]
+	opts, refuse := w.options(t)
+	refuse = refuse && !j.started // the second acknowledgement runs no hook
+	if w.verdict(t, h, refuse, w.q.Started(context.Background(), h.Ref, opts...)) {
+		w.renewed(j)
+	}
+}
+
+func (w *world) settleOne(t *rapid.T) {
+	h := w.ref(t)
+	if w.stands(h.Ref) && rapid.Bool().Draw(t, "forged") {
+		forged := h
+		forged.Token = "forged"
+		if _, stale := lease.IsStale(w.q.Settle(context.Background(), forged.Ref, lease.Result{Outcome: lease.Failed})); !stale {
+			t.Fatal("a forged token settled a job")
+		}
+	}
+	opts, refuse := w.options(t)
+	outcome := rapid.SampledFrom([]lease.Outcome{lease.Succeeded, lease.Failed}).Draw(t, "outcome")
+	err := w.q.Settle(context.Background(), h.Ref, lease.Result{Outcome: outcome}, opts...)
+	if w.verdict(t, h, refuse, err) {
+		w.observe()
+		if j := w.model.jobs[h.Job]; j.outcome != outcome {
+			t.Fatalf("settled as %s, want %s", j.outcome, outcome)
+		}
+	}
+}
+
+func (w *world) giveBack(t *rapid.T) {
+	h := w.ref(t)
+	j := w.model.jobs[h.Job]
+	before := j.failures
+	counted := rapid.Bool().Draw(t, "counted")
+	opts, refuse := w.options(t)
+	d, err := w.q.GiveBack(context.Background(), h.Ref, lease.Return{Reason: "drain", Counted: counted}, opts...)
+	if !w.verdict(t, h, refuse, err) {
+		return
+	}
+	w.observe()
+	if counted {
+		before++
+	}
+	settles := j.stop != lease.OutcomeNone || before >= j.MaxAttempts
+	if settles != (d.State == lease.Settled) || j.failures != before {
+		t.Fatalf("giving back, counted %t: %+v; the model has %+v, want %d failures", counted, d, j, before)
+	}
+}
+
+// renew is the heartbeat of one runner for some of what it holds; the rest of the world is partitioned from it.
+func (w *world) renew(t *rapid.T) {
+	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	var refs []lease.Ref
+	for _, h := range w.refs {
+		if h.runner == runner {
+			refs = append(refs, h.Ref)
+		}
+	}
+	answers, err := w.q.Renew(context.Background(), runner, refs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.standings(t, refs, answers)
+}
+
+func (w *world) standings(t *rapid.T, refs []lease.Ref, answers []lease.Standing) {
+	if len(answers) != len(refs) {
+		t.Fatalf("%d answers to %d leases", len(answers), len(refs))
+	}
+	for i, a := range answers {
+		j := w.model.jobs[refs[i].Job]
+		want := lease.Stale
+		if w.stands(refs[i]) {
+			want = lease.Stands
+			if j.stop != lease.OutcomeNone {
+				want = lease.Stop
+			}
+			w.renewed(j)
+		}
+		if a.Ref != refs[i] || a.Verdict != want || (want != lease.Stale && (a.Parked != j.held || a.Stop != j.stop)) {
+			t.Fatalf("renewal of %+v: %+v, want %s; the model has %+v", refs[i], a, want, j)
+		}
+	}
+}
+
+func (w *world) adopt(t *rapid.T) {
+	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	var refs []lease.Ref
+	for _, h := range w.refs {
+		if h.runner == runner && rapid.Bool().Draw(t, "remembers") {
+			refs = append(refs, h.Ref)
+		}
+	}
+	a, err := w.q.Adopt(context.Background(), w.runners[runner], refs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.standings(t, refs, a.Held)
+	missing := 0
+	for _, j := range w.model.jobs {
+		if j.state == lease.Leased && j.runner.ID == runner && !slices.ContainsFunc(refs, func(r lease.Ref) bool { return r.Job == j.ID && w.stands(r) }) {
+			missing++
+		}
+	}
+	if missing != len(a.Missing) {
+		t.Fatalf("adoption of %s misses %+v, want %d", runner, a.Missing, missing)
+	}
+}
+
+// person cancels, rejects, parks and resumes.
+func (w *world) person(t *rapid.T) {
+	if len(w.model.jobs) == 0 {
+		t.Skip("no jobs")
+	}
+	ctx := context.Background()
+	j := w.model.jobs[rapid.SampledFrom(slices.Sorted(maps.Keys(w.model.jobs))).Draw(t, "job")]
+	opts, refuse := w.options(t)
+	var err error
+	allowed, silent := false, false
+	action := rapid.SampledFrom([]string{"cancel", "reject", "park", "hold", "resume"}).Draw(t, "action")
+	held := j.state == lease.Leased && j.held
+	switch action {
+	case "cancel", "reject":
+		allowed = j.state != lease.Settled && (action == "cancel" || j.state == lease.Parked || held)
+		lives := j.state == lease.Leased && w.model.holderLives(j, time.Now())
+		silent = lives && j.stop != lease.OutcomeNone
+		var settled bool
+		if action == "cancel" {
+			settled, err = w.q.Cancel(ctx, j.ID, "changed my mind", opts...)
+		} else {
+			settled, err = w.q.Reject(ctx, j.ID, "no", opts...)
+		}
+		if err == nil && settled == lives {
+			t.Fatalf("%s settled %t, the holder lives %t", action, settled, lives)
+		}
+	case "park":
+		allowed = j.state == lease.Queued
+		err = w.q.Park(ctx, j.ID, "waits for a person", opts...)
+	case "hold":
+		h := w.ref(t)
+		silent = w.model.jobs[h.Job].held
+		err = w.q.ParkLease(ctx, h.Ref, "asks a person", opts...)
+		w.verdict(t, h, refuse && !silent, err)
+		return
+	case "resume":
+		allowed = j.state == lease.Parked || held
+		err = w.q.Resume(ctx, j.ID, opts...)
+	}
+	var state *lease.StateError
+	switch {
+	case !allowed && errors.As(err, &state) && state.State == j.state:
+	case allowed && refuse && !silent && errors.Is(err, errHook):
+	case allowed && (!refuse || silent) && err == nil:
+	default:
+		t.Fatalf("%s, allowed %t, refusal %t: %v; the model has %+v", action, allowed, refuse, err, j)
+	}
+}
+
+func (w *world) advance(t *rapid.T) {
+	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, 7 * time.Second, 29 * time.Second, 31 * time.Second,
+		61 * time.Second, 10 * time.Minute}).Draw(t, "for"))
+}
+
+// crash goes on with what the files held at this moment. The old coordinator is ended afterwards, on files that nobody
+// looks at again, so nothing that it does in ending can help.
+func (w *world) crash(t *rapid.T) {
+	w.observe()
+	from := w.path()
+	w.file++
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(from + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(w.path()+suffix, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.shut()
+	w.mu.Lock()
+	w.events = nil
+	w.mu.Unlock()
+	if rapid.Bool().Draw(t, "stays away") {
+		time.Sleep(2 * time.Minute)
+	}
+	w.model.restart(time.Now())
+	w.open()
+}
