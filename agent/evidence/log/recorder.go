@@ -281,24 +281,35 @@ func (r *Recorder) toRing(stream string, p []byte) {
 	}
 }
 
+// Summary is what became of the output.
+type Summary struct {
+	// Produced is how many bytes the harness wrote, Bytes how many of them the
+	// log holds. The difference is in Gaps.
+	Produced, Bytes int64
+	Gaps            []protocol.Gap
+}
+
 // Close writes the gap, the end and what is left of the index. The error is the
-// first one that a writer gave; Gaps says what it cost. The log is complete, as
-// far as Gaps says, in any case.
-func (r *Recorder) Close() error {
+// first one that a writer gave, and Summary.Gaps says what it cost: the log holds
+// the rest. Closing again returns the same.
+func (r *Recorder) Close() (Summary, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return nil
+	if !r.closed {
+		r.closed = true
+		r.timer.Stop()
+		r.finish()
 	}
-	r.closed = true
-	r.timer.Stop()
+	return Summary{Produced: r.produced, Bytes: r.stored, Gaps: slices.Clone(r.gaps)}, r.err
+}
+
+func (r *Recorder) finish() {
 	if r.ring != nil {
 		r.finishRing()
 	}
 	r.closeSpan()
 	r.closeGap()
 	r.flush()
-	return r.err
 }
 
 func (r *Recorder) finishRing() {
@@ -315,11 +326,10 @@ func (r *Recorder) finishRing() {
 	r.err = cmp.Or(r.err, err, r.ring.close())
 }
 
-// Stats is where a Recorder stands.
+// Stats is where a Recorder stands, for a watch on harnesses that fell silent.
 type Stats struct {
-	// Produced is how many bytes the harness wrote, Stored how many are in the
-	// log; until Close the end that waits in the ring is not.
-	Produced, Stored int64
+	// Produced is how many bytes the harness wrote.
+	Produced int64
 	// Last is when the harness last wrote; zero when it never did.
 	Last time.Time
 }
@@ -328,21 +338,14 @@ type Stats struct {
 func (r *Recorder) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{Produced: r.produced, Stored: r.stored, Last: r.last}
+	return Stats{Produced: r.produced, Last: r.last}
 }
 
-// Gaps lists the bytes that are missing. Complete after Close.
-func (r *Recorder) Gaps() []protocol.Gap {
+// Tail returns the last 2 KiB of output, both streams, for a failure's record.
+func (r *Recorder) Tail() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.gaps)
-}
-
-// Tail returns the last 2 KiB of output, both streams.
-func (r *Recorder) Tail() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.tail[max(0, len(r.tail)-tailCopy):])
+	return string(r.tail[max(0, len(r.tail)-tailCopy):])
 }
 
 // keepTail remembers the end of p. The buffer is twice as long as what is wanted,
