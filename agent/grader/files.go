@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"syscall"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -69,10 +70,17 @@ func (p *private) write(name string, content []byte, mode fs.FileMode) error {
 // read returns a regular file of at most maxResultFile bytes, and nil when there
 // is none.
 func (p *private) read(name string) ([]byte, error) {
-	info, err := p.dir.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	// Not blocking: it may be a pipe that nobody writes to.
+	f, err := p.dir.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
@@ -80,11 +88,6 @@ func (p *private) read(name string) ([]byte, error) {
 	case info.Size() > maxResultFile:
 		return nil, fmt.Errorf("%s has %d bytes, the limit is %d", name, info.Size(), maxResultFile)
 	}
-	f, err := p.dir.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
 	return io.ReadAll(io.LimitReader(f, maxResultFile))
 }
 
