@@ -286,7 +286,7 @@ func TestPathsAreEscaped(t *testing.T) {
 	c.Cancel(ctx, "run 1?x=#y")
 	c.Harness(ctx, "a/b", "1.0 ü")
 	c.HarnessDiff(ctx, "h", "1&2", "3")
-	c.Log(ctx, "r", Stderr)
+	c.Log(ctx, "r", protocol.StreamStderr)
 	want := []string{
 		"GET /ever%2Fdict/runs/..%2Fkeys?",
 		"POST /ever%2Fdict/runs/run%201%3Fx=%23y/cancel?",

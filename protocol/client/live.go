@@ -4,55 +4,40 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/everdict/everdict/protocol"
 )
 
-// Kinds of LiveEvent.
-const (
-	// LiveStatus: Status has changed, or is told for the first time.
-	LiveStatus = "status"
-	// LiveTrace: Events are new, Total counts all that there are so far.
-	LiveTrace = "trace"
-	// LiveEnd: the run is over in Status; nothing follows.
-	LiveEnd = "end"
-)
-
-// LiveEvent is one thing that happened to a run that is watched. Kinds that this
-// client does not know are passed on with Kind and Data only.
-type LiveEvent struct {
-	Kind   string
-	Status protocol.Status
-	// Suspended is set with status suspended, when the server says what for.
-	Suspended *protocol.Suspension
-	Events    []protocol.TraceEvent
-	Total     int64
-	Data      json.RawMessage
-}
-
-// Live streams a run's life until it is over: its status, and its trace events
-// each exactly once and in order, also over a connection that breaks. An error
-// ends it.
-func (c *Client) Live(ctx context.Context, id string) iter.Seq2[LiveEvent, error] {
-	return func(yield func(LiveEvent, error) bool) {
+// Live streams a run's life from its beginning until it is over: its status, and
+// in the lanes (protocol.LaneTrace, which is the default, and protocol.LaneLog)
+// its trace events, each exactly once and in order, and its log, also over a
+// connection that breaks. An error ends it.
+func (c *Client) Live(ctx context.Context, id string, lanes ...string) iter.Seq2[protocol.LiveEvent, error] {
+	return func(yield func(protocol.LiveEvent, error) bool) {
 		var seen int64
-		for e, err := range c.stream(ctx, get("runs", id, "live", "stream")) {
+		r := get("runs", id, "live", "stream")
+		if len(lanes) > 0 {
+			r.query = url.Values{"lanes": {strings.Join(lanes, ",")}}
+		}
+		for e, err := range c.stream(ctx, r) {
 			if err != nil {
-				yield(LiveEvent{}, err)
+				yield(protocol.LiveEvent{}, err)
 				return
 			}
 			event, err := decodeLive(e)
 			if err != nil {
-				yield(LiveEvent{}, err)
+				yield(protocol.LiveEvent{}, err)
 				return
 			}
-			if event.Kind == LiveTrace {
+			if event.Kind == protocol.LiveTrace {
 				// Where a server repeats events after a reconnect, Total tells
 				// which ones they are.
 				first := event.Total - int64(len(event.Events))
@@ -71,31 +56,35 @@ func (c *Client) Live(ctx context.Context, id string) iter.Seq2[LiveEvent, error
 	}
 }
 
-func decodeLive(e sseEvent) (LiveEvent, error) {
-	out := LiveEvent{Kind: e.name, Data: e.data}
+// decodeLive reads the data of an event. One of a kind that this client does not
+// know keeps its id and kind only.
+func decodeLive(e sseEvent) (protocol.LiveEvent, error) {
+	var body struct {
+		Status protocol.Status       `json:"status"`
+		Events []protocol.TraceEvent `json:"events"`
+		Total  *int64                `json:"total"`
+		Stream string                `json:"stream"`
+		Text   string                `json:"text"`
+	}
+	out := protocol.LiveEvent{ID: e.id, Kind: e.name}
 	switch e.name {
-	case LiveStatus, LiveEnd:
-		var body struct {
-			Status    protocol.Status      `json:"status"`
-			Suspended *protocol.Suspension `json:"suspended"`
-		}
+	case protocol.LiveStatus, protocol.LiveEnd, protocol.LiveTrace, protocol.LiveLog:
 		if err := json.Unmarshal(e.data, &body); err != nil {
 			return out, badEvent(e, err)
 		}
-		out.Status, out.Suspended = body.Status, body.Suspended
-	case LiveTrace:
-		var body struct {
-			Events []protocol.TraceEvent `json:"events"`
-			Total  *int64                `json:"total"`
+	}
+	switch e.name {
+	case protocol.LiveStatus, protocol.LiveEnd:
+		if out.Status = body.Status; out.Status == "" {
+			return out, badEvent(e, errors.New("status is missing"))
 		}
-		if err := json.Unmarshal(e.data, &body); err != nil {
-			return out, badEvent(e, err)
-		}
-		out.Events = body.Events
+	case protocol.LiveTrace:
 		if body.Total == nil {
 			return out, badEvent(e, errors.New("total is missing"))
 		}
-		out.Total = *body.Total
+		out.Events, out.Total = body.Events, *body.Total
+	case protocol.LiveLog:
+		out.Stream, out.Bytes = body.Stream, []byte(body.Text)
 	}
 	return out, nil
 }
@@ -108,9 +97,9 @@ func (c *Client) Wait(ctx context.Context, id string) (*protocol.Run, error) {
 
 // Watch is Wait that tells observe (nil: nobody) what happens meanwhile, from
 // this goroutine. When it has to poll, observe is told of status changes only.
-func (c *Client) Watch(ctx context.Context, id string, observe func(LiveEvent)) (*protocol.Run, error) {
+func (c *Client) Watch(ctx context.Context, id string, observe func(protocol.LiveEvent)) (*protocol.Run, error) {
 	if observe == nil {
-		observe = func(LiveEvent) {}
+		observe = func(protocol.LiveEvent) {}
 	}
 	for e, err := range c.Live(ctx, id) {
 		if err != nil {
@@ -153,7 +142,7 @@ const (
 
 // poll reads the record until it is over; patience is how long it may go on
 // without an answer.
-func (c *Client) poll(ctx context.Context, id string, observe func(LiveEvent), patience time.Duration) (*protocol.Run, error) {
+func (c *Client) poll(ctx context.Context, id string, observe func(protocol.LiveEvent), patience time.Duration) (*protocol.Run, error) {
 	var last protocol.Status
 	wait, alive := pollFirst, time.Now()
 	for {
@@ -168,10 +157,10 @@ func (c *Client) poll(ctx context.Context, id string, observe func(LiveEvent), p
 		}
 		if err == nil && run.Status != last {
 			last = run.Status
-			observe(LiveEvent{Kind: LiveStatus, Status: last, Suspended: run.Suspended})
+			observe(protocol.LiveEvent{Kind: protocol.LiveStatus, Status: last})
 		}
 		if err == nil && run.Status.Terminal() {
-			observe(LiveEvent{Kind: LiveEnd, Status: run.Status})
+			observe(protocol.LiveEvent{Kind: protocol.LiveEnd, Status: run.Status})
 			return run, nil
 		}
 		// A tenth of jitter keeps many that wait for one batch apart.
@@ -182,12 +171,6 @@ func (c *Client) poll(ctx context.Context, id string, observe func(LiveEvent), p
 	}
 }
 
-// Streams of a log.
-const (
-	Stdout = "stdout"
-	Stderr = "stderr"
-)
-
 func streamQuery(stream string) url.Values {
 	if stream == "" {
 		return nil
@@ -195,18 +178,28 @@ func streamQuery(stream string) url.Values {
 	return url.Values{"stream": {stream}}
 }
 
-// Log is a run's log as text, with what cannot be shown made safe by the server.
-type Log struct {
-	Status protocol.Status `json:"status"`
-	// Found is false when nothing was written yet.
-	Found bool   `json:"found"`
-	Text  string `json:"text"`
+// Log reads what a run has written so far, as text with what is no UTF-8 made so.
+// stream is protocol.StreamStdout, protocol.StreamStderr or empty for both.
+func (c *Client) Log(ctx context.Context, id, stream string) (*protocol.LogView, error) {
+	return one[protocol.LogView](ctx, c, get("runs", id, "logs").with(streamQuery(stream)))
 }
 
-// Log reads what a run has written so far. stream is Stdout, Stderr or empty for
-// both.
-func (c *Client) Log(ctx context.Context, id, stream string) (*Log, error) {
-	return one[Log](ctx, c, get("runs", id, "logs").with(streamQuery(stream)))
+// RawLog opens a part of a run's log, byte for byte as it was written. The caller
+// closes it.
+func (c *Client) RawLog(ctx context.Context, id string, part protocol.LogQuery) (io.ReadCloser, error) {
+	q := url.Values{"raw": {"1"}}
+	if part.Stream != "" {
+		q.Set("stream", part.Stream)
+	}
+	if part.Offset > 0 {
+		q.Set("offset", strconv.FormatInt(part.Offset, 10))
+	}
+	if part.Tail > 0 {
+		q.Set("tail", strconv.FormatInt(part.Tail, 10))
+	}
+	r := get("runs", id, "logs").with(q)
+	r.header = http.Header{"Accept": {"application/octet-stream, text/plain;q=0.9, application/json;q=0.1"}}
+	return c.openRetrying(ctx, r)
 }
 
 // FollowLog streams a run's log from its beginning until the run is over, in
@@ -233,19 +226,9 @@ func (c *Client) FollowLog(ctx context.Context, id, stream string) iter.Seq2[str
 	}
 }
 
-// TracePage is a part of a run's trace.
-type TracePage struct {
-	Status protocol.Status       `json:"status"`
-	Events []protocol.TraceEvent `json:"events"`
-	// Cursor continues after Events; empty when there is nothing more for now.
-	Cursor string `json:"cursor,omitempty"`
-	// Total counts the events that there are so far.
-	Total int64 `json:"total"`
-}
-
 // TracePage reads trace events after cursor (empty: from the first), at most
 // limit of them (0: as many as the server gives).
-func (c *Client) TracePage(ctx context.Context, id, cursor string, limit int) (*TracePage, error) {
+func (c *Client) TracePage(ctx context.Context, id, cursor string, limit int) (*protocol.TracePage, error) {
 	q := url.Values{}
 	if cursor != "" {
 		q.Set("cursor", cursor)
@@ -253,7 +236,7 @@ func (c *Client) TracePage(ctx context.Context, id, cursor string, limit int) (*
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}
-	return one[TracePage](ctx, c, get("runs", id, "trace").with(q))
+	return one[protocol.TracePage](ctx, c, get("runs", id, "trace").with(q))
 }
 
 // Trace yields the trace events that there are, page by page. An error ends it.
@@ -270,10 +253,10 @@ func (c *Client) Trace(ctx context.Context, id string) iter.Seq2[protocol.TraceE
 					return
 				}
 			}
-			if page.Cursor == "" || page.Cursor == cursor || len(page.Events) == 0 {
+			if page.Next == "" || page.Next == cursor || len(page.Events) == 0 {
 				return
 			}
-			cursor = page.Cursor
+			cursor = page.Next
 		}
 	}
 }

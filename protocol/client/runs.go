@@ -119,17 +119,24 @@ func (c *Client) Events(ctx context.Context, id string) ([]protocol.RunEvent, er
 	return value[[]protocol.RunEvent](ctx, c, get("runs", id, "events"))
 }
 
-// Placement is where a run is, and while it waits why. Placement is nil when
-// there is nothing to say any more.
-type Placement struct {
-	Status    protocol.Status         `json:"status"`
-	Found     bool                    `json:"found"`
-	Placement *protocol.CasePlacement `json:"placement"`
+// Attempts reads each try of a run, with late evidence of superseded ones.
+func (c *Client) Attempts(ctx context.Context, id string) ([]protocol.Attempt, error) {
+	return value[[]protocol.Attempt](ctx, c, get("runs", id, "attempts"))
+}
+
+// Trajectory reads the whole trace of a run that is over; before that it is a 404.
+func (c *Client) Trajectory(ctx context.Context, id string) (*protocol.Trajectory, error) {
+	return one[protocol.Trajectory](ctx, c, get("runs", id, "trajectory"))
+}
+
+// LiveTrajectory reads all trace events that there are so far.
+func (c *Client) LiveTrajectory(ctx context.Context, id string) (*protocol.LiveTrajectory, error) {
+	return one[protocol.LiveTrajectory](ctx, c, get("runs", id, "trajectory", "live"))
 }
 
 // Placement says where a run is and, while it waits, for what.
-func (c *Client) Placement(ctx context.Context, id string) (*Placement, error) {
-	return one[Placement](ctx, c, get("runs", id, "placement"))
+func (c *Client) Placement(ctx context.Context, id string) (*protocol.PlacementView, error) {
+	return one[protocol.PlacementView](ctx, c, get("runs", id, "placement"))
 }
 
 // Diff opens the run's whole diff, byte for byte as git apply takes it. The

@@ -224,7 +224,7 @@ func TestF32_SilentStreamIsCut(t *testing.T) {
 		})
 		start := time.Now()
 		var got []string
-		for text, err := range c.FollowLog(t.Context(), "run_1", Stdout) {
+		for text, err := range c.FollowLog(t.Context(), "run_1", protocol.StreamStdout) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,20 +265,16 @@ func TestWaitFollowsTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &liveServer{run: `{"id":"run_1","status":"succeeded","verdict":true}`, pieces: []string{
 			"event: status\ndata: {\"status\":\"running\"}\n\n" + traceEvent("a", 0, 1) +
-				"event: status\ndata: {\"status\":\"suspended\",\"suspended\":{\"kind\":\"ask\",\"question\":\"deploy?\",\"since\":\"2026-01-02T03:04:05.000Z\"}}\n\n" +
+				"event: status\ndata: {\"status\":\"suspended\"}\n\n" +
 				"event: novelty\ndata: 1\n\n" + endSucceeded}}
 		var seen []string
-		run, err := s.client(t).Watch(t.Context(), "run_1", func(e LiveEvent) {
-			text := e.Kind + " " + string(e.Status)
-			if e.Suspended != nil {
-				text += " " + e.Suspended.Question
-			}
-			seen = append(seen, text)
+		run, err := s.client(t).Watch(t.Context(), "run_1", func(e protocol.LiveEvent) {
+			seen = append(seen, e.Kind+" "+string(e.Status))
 		})
 		if err != nil || run.Verdict == nil || !*run.Verdict || s.runAsked != 1 {
 			t.Errorf("run %+v after %d reads, %v", run, s.runAsked, err)
 		}
-		want := []string{"status running", "trace ", "status suspended deploy?", "novelty ", "end succeeded"}
+		want := []string{"status running", "trace ", "status suspended", "novelty ", "end succeeded"}
 		if diff := cmp.Diff(want, seen); diff != "" {
 			t.Errorf("observed (-want +got):\n%s", diff)
 		}
@@ -307,7 +303,7 @@ func TestWaitPollsWhereStreamsDoNotWork(t *testing.T) {
 					}
 				}, func(cfg *Config) { cfg.Retries = -1 })
 				var seen []protocol.Status
-				run, err := c.Watch(t.Context(), "run_1", func(e LiveEvent) { seen = append(seen, e.Status) })
+				run, err := c.Watch(t.Context(), "run_1", func(e protocol.LiveEvent) { seen = append(seen, e.Status) })
 				if err != nil || run.Status != protocol.StatusFailed {
 					t.Errorf("got %+v, %v", run, err)
 				}
@@ -350,11 +346,11 @@ func TestTracePages(t *testing.T) {
 	c := newClient(t, func(r *http.Request) (*http.Response, error) {
 		switch r.URL.Query().Get("cursor") {
 		case "":
-			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":1,"text":"a"}],"cursor":"1","total":2}`), nil
+			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":1,"text":"a"}],"next":"1","total":2}`), nil
 		case "1":
-			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":2,"text":"b"}],"cursor":"2","total":2}`), nil
+			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":2,"text":"b"}],"next":"2","total":2}`), nil
 		default:
-			return answer(200, "application/json", `{"status":"running","events":[],"cursor":"2","total":2}`), nil
+			return answer(200, "application/json", `{"status":"running","events":[],"next":"2","total":2}`), nil
 		}
 	})
 	var got []string
