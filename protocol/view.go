@@ -8,6 +8,8 @@ type LogQuery struct {
 	Stream string
 	// Offset is the first byte wanted, of the stream as stored.
 	Offset int64
+	// Tail, if above 0, wants only that many bytes from the end.
+	Tail int64
 }
 
 // Streams of a log.
@@ -105,8 +107,10 @@ type Attempt struct {
 	StartedAt   *Time  `json:"startedAt,omitempty"`
 	EndedAt     *Time  `json:"endedAt,omitempty"`
 	// LateAt is when a result arrived after the attempt had lost its lease.
-	LateAt *Time       `json:"lateAt,omitempty"`
-	Result *CaseResult `json:"result,omitempty"`
+	LateAt *Time `json:"lateAt,omitempty"`
+	// Answers are the questions that the job asked a person.
+	Answers []Answered  `json:"answers,omitempty"`
+	Result  *CaseResult `json:"result,omitempty"`
 }
 
 // Lanes of a live stream.

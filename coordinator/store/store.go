@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/mattn/go-sqlite3"
+
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
 )
@@ -55,12 +57,35 @@ func Open(ctx context.Context, db *sqlite.DB) (*Store, error) {
 // DB is the database under the store, for transactions that span packages.
 func (s *Store) DB() *sqlite.DB { return s.db }
 
-// Ping returns when the writer has answered: it is alive and not stuck.
-func (s *Store) Ping(ctx context.Context) error {
-	return s.db.Write(ctx, func(tx *sqlite.Tx) error {
-		var one int64
-		return tx.QueryRow(`SELECT 1`).Scan(&one)
+const sqlProbe = `INSERT INTO probe (id, at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at`
+
+// Probe commits a small write: nil means that the writer lives and that the disk
+// takes what it is given.
+func (s *Store) Probe(ctx context.Context) error {
+	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		_, err := tx.Exec(sqlProbe, time.Now().UnixMilli())
+		return err
 	})
+	if err != nil {
+		return fmt.Errorf("store: probe: %w", err)
+	}
+	return nil
+}
+
+// Unavailable is the 503 for an error that comes from the state of the
+// database and not from the request: a full disk, a coordinator that is shutting
+// down. For all other errors it is nil.
+func Unavailable(err error) *protocol.Problem {
+	var fault sqlite3.Error
+	switch {
+	case errors.Is(err, sqlite.ErrClosed):
+		return protocol.Unavailable("the coordinator is shutting down").WithHint("try again in a few seconds")
+	case errors.As(err, &fault) && fault.Code == sqlite3.ErrFull:
+		return protocol.Unavailable("the coordinator's disk is full; nothing was changed").
+			WithHint("free space under the coordinator's data directory, then try again")
+	default:
+		return nil
+	}
 }
 
 // HashSecret is the form in which a credential is kept: SHA-256 in hex. The

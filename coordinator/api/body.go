@@ -1,0 +1,132 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// decode reads the JSON body into v. An empty body leaves v as it is: what is
+// missing is then said by name.
+func (c *call) decode(v any) error {
+	if c.r.ContentLength == 0 || c.r.Body == nil {
+		return nil
+	}
+	if c.r.ContentLength > protocol.MaxBodyBytes {
+		// Answer before the body is on its way through; the rest of it would
+		// have to be read to use the connection again.
+		c.w.Header().Set("Connection", "close")
+		return tooLarge()
+	}
+	b := buffers.Get().(*buffer)
+	defer b.release()
+	if n := c.r.ContentLength; n > 0 {
+		// What a client only announces costs no memory.
+		b.Grow(int(min(n, maxPooled/2)) + bytes.MinRead)
+	}
+	body := io.Reader(c.r.Body)
+	if c.r.ContentLength < 0 {
+		body = http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, protocol.MaxBodyBytes)
+	}
+	if _, err := b.ReadFrom(body); err != nil {
+		var limit *http.MaxBytesError
+		if errors.As(err, &limit) {
+			return tooLarge()
+		}
+		return protocol.BadRequest("the body did not arrive whole: %s", err)
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	if err := acceptable(c.r.Header.Get("Content-Type")); err != nil {
+		return err
+	}
+	return decodeJSON(b.Bytes(), v)
+}
+
+func tooLarge() error {
+	return protocol.TooLarge("the body is larger than %d MiB", protocol.MaxBodyBytes>>20).
+		WithHint("put large files into a git repository and name it in case.env.source.git")
+}
+
+// acceptable refuses bodies that say they are not JSON. A form's type is taken,
+// since that is what curl -d sends; a page in a browser that would use it to
+// reach the development mode is stopped by its origin.
+func acceptable(contentType string) error {
+	if contentType == mediaJSON || contentType == "" {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	if err == nil && (media == mediaJSON || strings.HasSuffix(media, "+json") || media == "application/x-www-form-urlencoded") {
+		return nil
+	}
+	return (&protocol.Problem{
+		Status: http.StatusUnsupportedMediaType, Code: protocol.CodeBadRequest,
+		Message: fmt.Sprintf("the body is %q, and this takes JSON", protocol.Clip(contentType, 80)),
+	}).WithHint("send content-type: application/json")
+}
+
+// decodeJSON reads a document and says where it is wrong. Unknown keys are
+// dropped.
+func decodeJSON(b []byte, v any) error {
+	err := json.Unmarshal(b, v)
+	if err == nil {
+		return nil
+	}
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		line, column := position(b, syntax.Offset)
+		return protocol.BadRequest("the body is not JSON: line %d, column %d: %s", line, column, syntax).
+			WithData("line", line).WithData("column", column).
+			WithHint("check quotes, commas and brackets before that place")
+	case errors.As(err, &kind):
+		line, column := position(b, kind.Offset)
+		field := kind.Field
+		if field == "" {
+			field = "the body"
+		}
+		return protocol.BadRequest("%s: want %s, got %s (line %d, column %d)", field, wanted(kind), kind.Value, line, column).
+			WithData("field", kind.Field).WithData("line", line).WithData("column", column)
+	default:
+		// The sentence of a document's own UnmarshalJSON.
+		return protocol.BadRequest("the body: %s", err)
+	}
+}
+
+// wanted names a Go type as somebody who writes JSON knows it.
+func wanted(e *json.UnmarshalTypeError) string {
+	switch kind := e.Type.Kind().String(); kind {
+	case "struct", "map":
+		return "an object"
+	case "slice", "array":
+		return "an array"
+	case "string":
+		return "a string"
+	case "bool":
+		return "true or false"
+	default:
+		if strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint") {
+			return "a whole number in range"
+		}
+		if strings.HasPrefix(kind, "float") {
+			return "a number"
+		}
+		return "another kind of value"
+	}
+}
+
+// position turns an offset into the line and column that an editor shows.
+func position(b []byte, offset int64) (line, column int) {
+	before := b[:min(max(offset-1, 0), int64(len(b)))]
+	line = 1 + bytes.Count(before, []byte("\n"))
+	return line, len([]rune(string(before[bytes.LastIndexByte(before, '\n')+1:]))) + 1
+}

@@ -1,0 +1,263 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/protocol"
+)
+
+const (
+	// logTail is how much of a log the JSON view shows: its end.
+	logTail = 4 << 20
+	// tracePage is the size of a page of a trace when none is asked for, and of
+	// the steps in which a whole trace is read.
+	tracePage = 1000
+)
+
+type logsQuery struct {
+	Stream string `query:"stream" enum:"stdout,stderr" description:"one stream; without it, both as they came"`
+	Raw    bool   `query:"raw" description:"the bytes as they were written, as text/plain"`
+	Offset int64  `query:"offset" description:"first byte wanted"`
+	Tail   int64  `query:"tail" description:"only so many bytes from the end"`
+}
+
+type traceQuery struct {
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000"`
+	Format string `query:"format" enum:"json,jsonl" description:"jsonl, or Accept: application/x-ndjson, streams all of it line by line"`
+}
+
+func (s *Server) evidenceRoutes() []route {
+	return []route{
+		stream("/runs/{id}/logs", "getRunLogs", "A run's log, as a view or with raw=1 as bytes", mediaJSON, (*Server).runLogs).
+			action(auth.RunsRead).with(runID{}, logsQuery{}).shows(protocol.LogView{}),
+		stream("/runs/{id}/trace", "getRunTrace", "What happened in a run, step by step", mediaJSON, (*Server).runTrace).
+			action(auth.RunsRead).with(runID{}, traceQuery{}).shows([]protocol.TraceEvent{}),
+		stream("/runs/{id}/trajectory", "getRunTrajectory", "A whole, sealed trace", mediaJSON, (*Server).runTrajectory).
+			action(auth.RunsRead).with(runID{}).shows(protocol.Trajectory{}),
+		stream("/runs/{id}/trajectory/live", "getRunLiveTrajectory", "All of a trace that is there so far", mediaJSON, (*Server).runLiveTrajectory).
+			action(auth.RunsRead).with(runID{}).shows(protocol.LiveTrajectory{}),
+		stream("/runs/{id}/diff", "getRunDiff", "What a run changed, as git apply takes it", mediaDiff, (*Server).runDiff).
+			action(auth.RunsRead).with(runID{}),
+	}
+}
+
+// shows describes the answer of a route that writes it itself.
+func (rt route) shows(answer any) route {
+	rt.answer = answer
+	return rt
+}
+
+func (s *Server) runLogs(c *call) error {
+	q := c.query()
+	raw := q.bool("raw")
+	lq := protocol.LogQuery{
+		Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
+		Offset: q.number("offset", 0, 1<<62),
+		Tail:   q.number("tail", 1, 1<<62),
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	if raw != nil && *raw || raw == nil && wants(c.r, mediaText) {
+		return s.rawLogs(c, lq)
+	}
+	if lq.Tail == 0 || lq.Tail > logTail {
+		lq.Tail = logTail
+	}
+	body, view, err := s.cfg.Runs.Logs(c.r.Context(), c.principal, c.path("id"), lq)
+	if err != nil {
+		return err
+	}
+	if body == nil {
+		return c.json(http.StatusOK, &view, false)
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, logTail))
+	if err != nil {
+		return fmt.Errorf("api: read the log: %w", err)
+	}
+	var clean sanitizer
+	view.Text = string(clean.flush(clean.append(make([]byte, 0, len(b)), b)))
+	view.Truncated = view.Bytes-lq.Offset > lq.Tail
+	return c.json(http.StatusOK, &view, false)
+}
+
+func (s *Server) rawLogs(c *call, lq protocol.LogQuery) error {
+	body, view, err := s.cfg.Runs.Logs(c.r.Context(), c.principal, c.path("id"), lq)
+	if err != nil {
+		return err
+	}
+	header := c.w.Header()
+	header.Set("Content-Type", mediaText+"; charset=utf-8")
+	header.Set("X-Everdict-Run-Status", string(view.Status))
+	header.Set("X-Everdict-Log-Bytes", strconv.FormatInt(view.Bytes, 10))
+	return c.copy(body)
+}
+
+// copy sends a body that is open and closes it; nil is an empty one.
+func (c *call) copy(body io.ReadCloser) error {
+	c.w.WriteHeader(http.StatusOK)
+	if body == nil {
+		return nil
+	}
+	_, err := io.Copy(&c.w, body)
+	if c.r.Context().Err() != nil {
+		err = nil // the client is gone
+	}
+	return errors.Join(err, body.Close())
+}
+
+func (s *Server) runDiff(c *call) error {
+	body, err := s.cfg.Runs.Diff(c.r.Context(), c.principal, c.path("id"))
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", mediaDiff+"; charset=utf-8")
+	return c.copy(body)
+}
+
+func (s *Server) runTrace(c *call) error {
+	q := c.query()
+	format := q.oneOf("format", "json", "jsonl")
+	limit := int(q.number("limit", 1, protocol.MaxListed))
+	if err := q.err(); err != nil {
+		return err
+	}
+	lines := format == "jsonl" || format == "" && wants(c.r, mediaLines)
+	if lines && limit == 0 {
+		return s.traceLines(c, q.get("cursor"))
+	}
+	if limit == 0 {
+		limit = tracePage
+	}
+	page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), q.get("cursor"), limit)
+	if err != nil {
+		return badCursor(err)
+	}
+	c.next(page.Next)
+	if !lines {
+		return c.json(http.StatusOK, &page.Events, true)
+	}
+	c.w.Header().Set("Content-Type", mediaLines)
+	return c.lines(page.Events)
+}
+
+// traceLines sends a whole trace, page by page.
+func (s *Server) traceLines(c *call, cursor string) error {
+	return s.eachPage(c, cursor, func(page protocol.TracePage, first bool) error {
+		if first {
+			c.w.Header().Set("Content-Type", mediaLines)
+		}
+		return c.lines(page.Events)
+	})
+}
+
+// lines sends one event per line.
+func (c *call) lines(events []protocol.TraceEvent) error {
+	if c.w.status == 0 {
+		c.w.WriteHeader(http.StatusOK)
+	}
+	b := buffers.Get().(*buffer)
+	defer b.release()
+	for i := range events {
+		if err := b.encoder.Encode(&events[i]); err != nil {
+			return fmt.Errorf("api: encode a trace event: %w", err)
+		}
+	}
+	_, err := c.w.Write(b.Bytes())
+	return c.unlessGone(err)
+}
+
+// unlessGone leaves out errors of writing to a client that has left.
+func (c *call) unlessGone(err error) error {
+	if c.r.Context().Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// eachPage reads a trace from cursor to its end so far.
+func (s *Server) eachPage(c *call, cursor string, fn func(page protocol.TracePage, first bool) error) error {
+	for first := true; ; first = false {
+		page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), cursor, tracePage)
+		if err != nil {
+			return badCursor(err)
+		}
+		if err := fn(page, first); err != nil {
+			return err
+		}
+		if page.Next == "" || page.Next == cursor || len(page.Events) == 0 || c.r.Context().Err() != nil {
+			return nil
+		}
+		cursor = page.Next
+	}
+}
+
+func (s *Server) runTrajectory(c *call) error {
+	return s.wholeTrace(c, func(first protocol.TracePage) (string, error) {
+		if first.SealedAt == nil {
+			return "", protocol.NotFound("the run has no sealed trajectory yet: it is %s", first.Status).
+				WithHint("GET /runs/{id}/trajectory/live has what is there so far")
+		}
+		head, err := json.Marshal(struct {
+			Meta     protocol.TrajectoryMeta      `json:"meta"`
+			Segments []protocol.TrajectorySegment `json:"segments"`
+		}{
+			protocol.TrajectoryMeta{Source: "runner", EventCount: first.Total, SealedAt: *first.SealedAt},
+			[]protocol.TrajectorySegment{{Emitter: "harness", Source: "runner", EventCount: first.Total, SealedAt: *first.SealedAt, Format: "everdict"}},
+		})
+		return string(head), err
+	})
+}
+
+func (s *Server) runLiveTrajectory(c *call) error {
+	return s.wholeTrace(c, func(first protocol.TracePage) (string, error) {
+		head, err := json.Marshal(struct {
+			Status protocol.Status `json:"status"`
+			Found  bool            `json:"found"`
+		}{first.Status, first.Total > 0})
+		return string(head), err
+	})
+}
+
+// wholeTrace sends an object that head begins and that ends with all events. It
+// streams them: a trace may be larger than what should be in memory at once.
+func (s *Server) wholeTrace(c *call, head func(first protocol.TracePage) (string, error)) error {
+	started := false
+	err := s.eachPage(c, "", func(page protocol.TracePage, first bool) error {
+		b := buffers.Get().(*buffer)
+		defer b.release()
+		if first {
+			object, err := head(page)
+			if err != nil {
+				return err
+			}
+			b.WriteString(object[:len(object)-1] + `,"events":[`)
+			c.w.Header()["Content-Type"] = jsonType
+			c.w.WriteHeader(http.StatusOK)
+		}
+		for i := range page.Events {
+			if started {
+				b.WriteByte(',')
+			}
+			started = true
+			if err := b.encoder.Encode(&page.Events[i]); err != nil {
+				return fmt.Errorf("api: encode a trace event: %w", err)
+			}
+		}
+		_, err := c.w.Write(b.Bytes())
+		return c.unlessGone(err)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(&c.w, "]}\n")
+	return c.unlessGone(err)
+}

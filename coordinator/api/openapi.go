@@ -1,0 +1,151 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/swaggest/jsonschema-go"
+	"github.com/swaggest/openapi-go"
+	"github.com/swaggest/openapi-go/openapi31"
+
+	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/protocol"
+)
+
+// documents describe the API: they are made once, from the routes.
+type documents struct {
+	openapi []byte
+	page    []byte
+	policy  string
+}
+
+const bearerScheme = "bearer"
+
+func newDocuments(routes []route, version string) (*documents, error) {
+	reflector := openapi31.NewReflector()
+	reflector.SpecEns().Info.WithTitle("Everdict").WithVersion(version).
+		WithDescription("Runs evaluations of AI agents on machines that you own. Every error is a Problem.")
+	reflector.SpecEns().SetHTTPBearerTokenSecurity(bearerScheme, "", "An API key (ak_...). A coordinator in development mode needs none.")
+	reflector.DefaultOptions = append(reflector.DefaultOptions,
+		jsonschema.StripDefinitionNamePrefix("Protocol", "Api"), jsonschema.InterceptProp(requireAlways))
+	describeUnions(reflector)
+	for _, rt := range routes {
+		if err := describe(reflector, rt); err != nil {
+			return nil, fmt.Errorf("describe %s %s: %w", rt.method, rt.path, err)
+		}
+	}
+	doc, err := json.MarshalIndent(reflector.Spec, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode the OpenAPI document: %w", err)
+	}
+	page, policy, err := renderPage(doc)
+	if err != nil {
+		return nil, fmt.Errorf("render the page of the OpenAPI document: %w", err)
+	}
+	return &documents{openapi: doc, page: page, policy: policy}, nil
+}
+
+// requireAlways marks what an answer always has: fields without omitempty.
+func requireAlways(p jsonschema.InterceptPropParams) error {
+	if !p.Processed || p.Field.Tag.Get("json") == "" {
+		return nil
+	}
+	tag := p.Field.Tag.Get("json")
+	if strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero") {
+		return nil
+	}
+	p.ParentSchema.Required = append(p.ParentSchema.Required, p.Name)
+	return nil
+}
+
+// describeUnions says what types with JSON forms of their own look like.
+func describeUnions(r *openapi31.Reflector) {
+	instant := jsonschema.Schema{}
+	instant.WithType(jsonschema.String.Type()).WithFormat("date-time").WithExamples("2026-01-02T15:04:05.000Z")
+	r.AddTypeMapping(protocol.Time{}, instant)
+	r.AddTypeMapping(json.RawMessage{}, jsonschema.Schema{})
+	r.AddTypeMapping(protocol.EnvValue{}, jsonschema.OneOf("", protocol.SecretRef{}))
+	type modelReference struct {
+		Ref     string `json:"ref"`
+		Version string `json:"version,omitempty"`
+	}
+	r.AddTypeMapping(protocol.ModelBinding{}, jsonschema.OneOf("", modelReference{}))
+	r.AddTypeMapping(registry.Submission{}, jsonschema.OneOf(protocol.HarnessInstance{}, protocol.HarnessSpec{}))
+}
+
+func describe(r *openapi31.Reflector, rt route) error {
+	oc, err := r.NewOperationContext(rt.method, rt.path)
+	if err != nil {
+		return err
+	}
+	oc.SetID(rt.id)
+	oc.SetSummary(rt.summary)
+	oc.SetTags(noun(rt.path))
+	if rt.permit != "" {
+		oc.SetDescription("Needs the permission " + string(rt.permit) + ".")
+	}
+	if !rt.public {
+		oc.AddSecurity(bearerScheme)
+	}
+	for _, p := range rt.parameters {
+		oc.AddReqStructure(p)
+	}
+	if rt.body != nil {
+		oc.AddReqStructure(rt.body, openapi.WithContentType(mediaJSON))
+	}
+	switch {
+	case rt.answer != nil:
+		oc.AddRespStructure(rt.answer, openapi.WithHTTPStatus(rt.status), openapi.WithContentType(mediaJSON))
+	case rt.status == http.StatusNoContent:
+		oc.AddRespStructure(nil, openapi.WithHTTPStatus(rt.status))
+	default:
+		oc.AddRespStructure("", openapi.WithHTTPStatus(rt.status), openapi.WithContentType(rt.media))
+	}
+	oc.AddRespStructure(protocol.Problem{}, func(cu *openapi.ContentUnit) {
+		cu.IsDefault = true
+		cu.ContentType = mediaJSON
+		cu.Description = "What went wrong, and where it helps what to do."
+	})
+	if err := r.AddOperation(oc); err != nil {
+		return err
+	}
+	if body := oc.(openapi31.OperationExposer).Operation().RequestBody; body != nil && body.RequestBody != nil && !rt.bodyOptional {
+		required := reflect.TypeOf(rt.body).Kind() == reflect.Struct
+		body.RequestBody.Required = &required
+	}
+	return nil
+}
+
+// noun is the first segment of a path, by which operations are grouped.
+func noun(path string) string {
+	segment, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch segment {
+	case "workspace":
+		return "runners"
+	case "healthz", "readyz", "metrics", "openapi.json", "docs":
+		return "operation"
+	}
+	return segment
+}
+
+func (s *Server) documentRoutes() []route {
+	document := func(s *Server, c *call) error {
+		c.w.Header()["Content-Type"] = jsonType
+		_, err := c.w.Write(s.documents.openapi)
+		return c.unlessGone(err)
+	}
+	page := func(s *Server, c *call) error {
+		c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		c.w.Header().Set("Content-Security-Policy", s.documents.policy)
+		_, err := c.w.Write(s.documents.page)
+		return c.unlessGone(err)
+	}
+	return []route{
+		stream("/openapi.json", "openapi", "This API as OpenAPI 3.1", mediaJSON, document).open(),
+		stream("/docs/json", "docsJSON", "The same as /openapi.json", mediaJSON, document).open(),
+		stream("/docs", "docs", "This API as a page to read", "text/html", page).open(),
+	}
+}

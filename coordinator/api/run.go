@@ -1,0 +1,180 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Runs is what the API needs of runs. The API has checked the principal's role
+// and the form of a request; whether what it names exists, is the principal's to
+// see and is in the right state is for Runs to say, with a *protocol.Problem. A
+// run of another workspace is a 404. Any other error is a 500 whose text stays
+// in the log.
+type Runs interface {
+	// Submit accepts a run that is valid in form. When it returns, the run is
+	// on the disk.
+	Submit(ctx context.Context, p auth.Principal, req *protocol.RunRequest) (protocol.Run, error)
+	// Get is one run with Result and CaseSpec.
+	Get(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
+	// List is a page of p's workspace, whatever f.Workspace says, and the
+	// cursor of the next page, empty at the end.
+	List(ctx context.Context, p auth.Principal, f store.RunFilter) ([]protocol.Run, string, error)
+	// Cancel, Approve and Reject answer the run as it is then.
+	Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
+	Approve(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error)
+	Reject(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error)
+	Events(ctx context.Context, p auth.Principal, id string) ([]protocol.RunEvent, error)
+	Attempts(ctx context.Context, p auth.Principal, id string) ([]protocol.Attempt, error)
+	Placement(ctx context.Context, p auth.Principal, id string) (protocol.PlacementView, error)
+
+	// Logs opens a run's log as bytes. The view says Status, Found and Bytes,
+	// the length of the whole; its Text is empty. body is nil if not Found.
+	Logs(ctx context.Context, p auth.Principal, id string, q protocol.LogQuery) (body io.ReadCloser, view protocol.LogView, err error)
+	// Trace is at most limit events after cursor, which is empty at the start.
+	Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error)
+	// Diff opens what the run changed; a run without a snapshot is a 404.
+	Diff(ctx context.Context, p auth.Principal, id string) (io.ReadCloser, error)
+	// Live sends what happens to a run, from q.After on, as it happens, and
+	// ends with an event of the kind end. The channel closes after that, when
+	// ctx ends, or when the reader is too slow: it then resumes by the last id.
+	Live(ctx context.Context, p auth.Principal, id string, q protocol.LiveQuery) (<-chan protocol.LiveEvent, error)
+}
+
+// runID is the path of a run.
+type runID struct {
+	ID string `path:"id" description:"the run's id"`
+}
+
+// runsQuery is the query of GET /runs, for its description; listRuns reads it.
+type runsQuery struct {
+	Status       string `query:"status" enum:"queued,running,suspended,succeeded,failed"`
+	Verdict      bool   `query:"verdict" description:"runs that passed, or that did not"`
+	Harness      string `query:"harness" description:"id, or id@version"`
+	Runtime      string `query:"runtime"`
+	Runner       string `query:"runner" description:"id of the runner that took the run"`
+	Cause        string `query:"cause" description:"what caused it (origin.cause)"`
+	Trigger      string `query:"trigger"`
+	FailureClass string `query:"failureClass" enum:"infra,config,harness,agent"`
+	Since        string `query:"since" description:"accepted at or after: RFC 3339, or a duration before now such as 24h"`
+	Until        string `query:"until" description:"accepted before: as since"`
+	Limit        int    `query:"limit" minimum:"1" maximum:"1000" description:"size of a page; without it, up to 1000"`
+	Cursor       string `query:"cursor" description:"where the page before ended, from its Link header"`
+	Offset       int    `query:"offset" description:"rows to pass over; a cursor is faster and stable"`
+}
+
+func (s *Server) runRoutes() []route {
+	return []route{
+		submit("/runs", "submitRun", "Submit a run", (*Server).submitRun).action(auth.RunsSubmit),
+		get("/runs", "listRuns", "List runs, newest first", (*Server).listRuns).action(auth.RunsRead).with(runsQuery{}),
+		get("/runs/{id}", "getRun", "Read one run", (*Server).getRun).action(auth.RunsRead).with(runID{}),
+		postEmpty("/runs/{id}/cancel", "cancelRun", "Cancel a run", (*Server).cancelRun).action(auth.RunsSubmit).with(runID{}),
+		postOptional("/runs/{id}/approve", "approveRun", "Let a suspended run go on", (*Server).approveRun).action(auth.RunsSubmit).with(runID{}),
+		postOptional("/runs/{id}/reject", "rejectRun", "Refuse what a suspended run asks for", (*Server).rejectRun).action(auth.RunsSubmit).with(runID{}),
+		get("/runs/{id}/events", "listRunEvents", "The steps of a run's life", (*Server).runEvents).action(auth.RunsRead).with(runID{}),
+		get("/runs/{id}/attempts", "listRunAttempts", "Each attempt, with late evidence of superseded ones", (*Server).runAttempts).action(auth.RunsRead).with(runID{}),
+		get("/runs/{id}/placement", "getRunPlacement", "Where a run is, and why it waits", (*Server).runPlacement).action(auth.RunsRead).with(runID{}),
+	}
+}
+
+func (s *Server) submitRun(c *call, req *protocol.RunRequest) (protocol.SubmittedRun, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.SubmittedRun{}, err
+	}
+	run, err := s.cfg.Runs.Submit(c.r.Context(), c.principal, req)
+	if err != nil {
+		return protocol.SubmittedRun{}, err
+	}
+	return protocol.SubmittedRun{RunID: run.ID, Run: run}, nil
+}
+
+func (s *Server) listRuns(c *call) ([]protocol.Run, error) {
+	q := c.query()
+	f := store.RunFilter{
+		Workspace:    c.principal.Workspace,
+		Status:       protocol.Status(q.oneOf("status", "queued", "running", "suspended", "succeeded", "failed")),
+		Verdict:      q.bool("verdict"),
+		Harness:      q.name("harness"),
+		Runtime:      q.name("runtime"),
+		Runner:       q.name("runner"),
+		Cause:        q.name("cause"),
+		Trigger:      q.name("trigger"),
+		FailureClass: q.oneOf("failureClass", protocol.ClassInfra, protocol.ClassConfig, protocol.ClassHarness, protocol.ClassAgent),
+		Since:        q.instant("since", s.cfg.Now()),
+		Until:        q.instant("until", s.cfg.Now()),
+		Limit:        int(q.number("limit", 1, protocol.MaxListed)),
+		Cursor:       q.get("cursor"),
+	}
+	offset := int(q.number("offset", 0, protocol.MaxListed))
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	if q.get("scorecardId") != "" {
+		return []protocol.Run{}, nil // no run here belongs to one
+	}
+	if offset > 0 {
+		return s.runsAt(c, f, offset)
+	}
+	runs, next, err := s.cfg.Runs.List(c.r.Context(), c.principal, f)
+	if err != nil {
+		return nil, badCursor(err)
+	}
+	c.next(next)
+	return runs, nil
+}
+
+// runsAt serves clients that page by offset, as far as one page reaches.
+func (s *Server) runsAt(c *call, f store.RunFilter, offset int) ([]protocol.Run, error) {
+	if f.Limit == 0 {
+		f.Limit = protocol.MaxListed - offset
+	}
+	f.Limit += offset
+	if f.Limit > protocol.MaxListed {
+		return nil, protocol.BadRequest("offset: offset and limit reach past row %d", protocol.MaxListed).
+			WithHint("follow the Link header, which pages by cursor")
+	}
+	runs, _, err := s.cfg.Runs.List(c.r.Context(), c.principal, f)
+	if err != nil {
+		return nil, badCursor(err)
+	}
+	return runs[min(offset, len(runs)):], nil
+}
+
+func badCursor(err error) error {
+	if errors.Is(err, store.ErrBadCursor) {
+		return protocol.BadRequest("cursor: not one that this list has given").WithHint("leave it out to begin at the newest")
+	}
+	return err
+}
+
+func (s *Server) getRun(c *call) (protocol.Run, error) {
+	return s.cfg.Runs.Get(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) cancelRun(c *call) (protocol.Run, error) {
+	return s.cfg.Runs.Cancel(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) approveRun(c *call, d *protocol.Decision) (protocol.Run, error) {
+	return s.cfg.Runs.Approve(c.r.Context(), c.principal, c.path("id"), *d)
+}
+
+func (s *Server) rejectRun(c *call, d *protocol.Decision) (protocol.Run, error) {
+	return s.cfg.Runs.Reject(c.r.Context(), c.principal, c.path("id"), *d)
+}
+
+func (s *Server) runEvents(c *call) ([]protocol.RunEvent, error) {
+	return s.cfg.Runs.Events(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) runAttempts(c *call) ([]protocol.Attempt, error) {
+	return s.cfg.Runs.Attempts(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) runPlacement(c *call) (protocol.PlacementView, error) {
+	return s.cfg.Runs.Placement(c.r.Context(), c.principal, c.path("id"))
+}
