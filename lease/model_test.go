@@ -257,6 +257,9 @@ func (m *model) settle(j *modelJob, ev lease.Event, due time.Time) error {
 		if ev.Cause != lease.CauseCaller && (j.stop != ev.Outcome || ev.At.Before(due)) {
 			return fmt.Errorf("settled as %s by %s with stop %s at %s, due %s", ev.Outcome, ev.Cause, j.stop, ev.At, due)
 		}
+		if j.state == lease.Leased {
+			m.count(j, ev)
+		}
 	}
 	j.state, j.outcome = lease.Settled, ev.Outcome
 	return nil
