@@ -30,7 +30,8 @@ func WorkspaceOwner(workspace string) string { return WorkspaceOwnerPrefix + wor
 // Config of Runners. Only Store is required.
 type Config struct {
 	Store *store.Store
-	// OnRevoked is called after a revocation is durable, outside all locks; the
+	// OnRevoked is called after a revocation is durable, and again if a session
+	// begins after it with what was still a good token, outside all locks; the
 	// gateway closes the runner's session there (F35).
 	OnRevoked func(runnerID string)
 	// FlushEvery is how often what was seen is written. Default 30 s: what a
@@ -51,24 +52,37 @@ type Runners struct {
 	mu sync.Mutex
 	// byToken caches what tokens resolve to; a revocation drops its entry.
 	byToken map[string]*store.RunnerRecord
-	// revocations counts them, so that what was read before one is not cached
-	// after it.
-	revocations uint64
-	present     map[string]*presence
+	// rows caches the runners of a workspace, newest first, as they were when
+	// they were read; present has what is newer.
+	rows map[string][]store.RunnerRecord
+	// changes counts pairings and revocations, so that what was read before one
+	// is not cached after it.
+	changes uint64
+	present map[string]*presence
 	// unsaved are runners whose presence is newer than their row.
 	unsaved map[string]bool
+	// revoked are the runners that this process has revoked: a session may have
+	// begun with a token that was good a moment before.
+	revoked     map[string]bool
+	lastSession uint64
+	// rosters are what Roster made; any change of who is there clears them.
+	rosters map[string][]protocol.Runner
 }
 
-// presence is what is known of a runner beyond its row.
+// presence is what is known of a runner beyond its row, from its first session
+// on until it is revoked.
 type presence struct {
 	runner protocol.Runner
-	// sessions counts live sessions: while one takes over from another there
-	// are two for a moment.
-	sessions int
+	// session numbers the live session, 0 if there is none. The newest is the
+	// runner's: one that it took over from no longer counts.
+	session uint64
 }
 
-// maxCachedTokens bounds byToken.
-const maxCachedTokens = 100_000
+// Bounds of the caches: beyond them, the database is asked.
+const (
+	maxCachedTokens     = 100_000
+	maxCachedWorkspaces = 10_000
+)
 
 // New returns the runners in cfg.Store. Run has to run for lastSeenAt to be
 // written.
@@ -81,8 +95,11 @@ func New(cfg Config) *Runners {
 	return &Runners{
 		cfg:     cfg,
 		byToken: make(map[string]*store.RunnerRecord),
+		rows:    make(map[string][]store.RunnerRecord),
 		present: make(map[string]*presence),
 		unsaved: make(map[string]bool),
+		revoked: make(map[string]bool),
+		rosters: make(map[string][]protocol.Runner),
 	}
 }
 
@@ -116,7 +133,10 @@ func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protoco
 	if err := r.cfg.Store.InsertRunner(ctx, record); err != nil {
 		return protocol.Paired{}, err
 	}
-	return protocol.Paired{Runner: r.view(record), Token: token}, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed(workspace)
+	return protocol.Paired{Runner: r.view(&record), Token: token}, nil
 }
 
 // Resolve finds the runner that a token belongs to; an unknown token is
@@ -126,7 +146,7 @@ func (r *Runners) Resolve(ctx context.Context, token string) (*store.RunnerRecor
 	hash := store.HashSecret(token)
 	r.mu.Lock()
 	record, found := r.byToken[hash]
-	revocations := r.revocations
+	changes := r.changes
 	r.mu.Unlock()
 	if found {
 		return record, nil
@@ -140,7 +160,7 @@ func (r *Runners) Resolve(ctx context.Context, token string) (*store.RunnerRecor
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.revocations == revocations && len(r.byToken) < maxCachedTokens {
+	if r.changes == changes && len(r.byToken) < maxCachedTokens {
 		r.byToken[hash] = record
 	}
 	return record, nil
@@ -159,23 +179,86 @@ func (r *Runners) Get(ctx context.Context, workspace, id string) (protocol.Runne
 	if err != nil {
 		return protocol.Runner{}, err
 	}
-	return r.view(*record), nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.view(record), nil
 }
 
 // List are the runners of a workspace, newest first, with their presence. owner
 // narrows it to one owner's; empty: everybody's.
 func (r *Runners) List(ctx context.Context, workspace, owner string) ([]protocol.Runner, error) {
-	records, err := r.cfg.Store.Runners(ctx, workspace)
+	rows, err := r.read(ctx, workspace)
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	runners := []protocol.Runner{}
-	for _, record := range records {
-		if owner == "" || record.Owner == owner {
-			runners = append(runners, r.view(record))
+	for i := range rows {
+		if owner == "" || rows[i].Owner == owner {
+			runners = append(runners, r.view(&rows[i]))
 		}
 	}
 	return runners, nil
+}
+
+// Roster is List without an owner for those who ask at every submit: the slice
+// is made anew only when a runner was paired, came, went or was revoked, so that
+// Busy, Status and LastSeenAt may be old. It is shared: callers must not change
+// it.
+func (r *Runners) Roster(ctx context.Context, workspace string) ([]protocol.Runner, error) {
+	r.mu.Lock()
+	roster, found := r.rosters[workspace]
+	r.mu.Unlock()
+	if found {
+		return roster, nil
+	}
+	rows, err := r.read(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	roster = make([]protocol.Runner, len(rows))
+	for i := range rows {
+		roster[i] = r.view(&rows[i])
+	}
+	if _, current := r.rows[workspace]; current {
+		r.rosters[workspace] = roster
+	}
+	return roster, nil
+}
+
+// read is the rows of a workspace. They are shared and never changed.
+func (r *Runners) read(ctx context.Context, workspace string) ([]store.RunnerRecord, error) {
+	r.mu.Lock()
+	rows, found := r.rows[workspace]
+	changes := r.changes
+	r.mu.Unlock()
+	if found {
+		return rows, nil
+	}
+	rows, err := r.cfg.Store.Runners(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.changes == changes {
+		if len(r.rows) >= maxCachedWorkspaces {
+			clear(r.rows)
+			clear(r.rosters)
+		}
+		r.rows[workspace] = rows
+	}
+	return rows, nil
+}
+
+// changed forgets what was read of a workspace. The caller holds mu.
+func (r *Runners) changed(workspace string) {
+	r.changes++
+	delete(r.rows, workspace)
+	delete(r.rosters, workspace)
 }
 
 // Revoke ends a pairing that belongs to owner (empty: to anybody in the
@@ -196,7 +279,8 @@ func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revo
 		return false, err
 	}
 	r.mu.Lock()
-	r.revocations++
+	r.changed(workspace)
+	r.revoked[id] = true
 	delete(r.byToken, record.TokenHash)
 	delete(r.present, id)
 	delete(r.unsaved, id)
@@ -207,19 +291,18 @@ func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revo
 	return true, nil
 }
 
-// view joins a row with what memory knows and derives the rest.
-func (r *Runners) view(record store.RunnerRecord) protocol.Runner {
+// view joins a row with what memory knows and derives the rest. The caller holds
+// mu.
+func (r *Runners) view(record *store.RunnerRecord) protocol.Runner {
 	runner := record.Runner
-	r.mu.Lock()
-	p := r.present[runner.ID]
-	if p != nil {
+	runner.Online = false
+	if p := r.present[runner.ID]; p != nil {
 		runner = p.runner
-		runner.Online = p.sessions > 0
+		runner.Online = p.session != 0
 	}
-	r.mu.Unlock()
-	if p == nil || !runner.Online {
+	if !runner.Online {
 		// Nobody is there to be busy or to have a status.
-		runner.Online, runner.Busy, runner.Status = false, 0, nil
+		runner.Busy, runner.Status = 0, nil
 	}
 	runner.UpdateRequired = runner.Protocol < r.cfg.MinProtocol
 	runner.Target = protocol.TargetSelfPrefix + runner.ID
@@ -252,14 +335,6 @@ func (r *Runners) save(ctx context.Context) error {
 		}
 		r.mu.Unlock()
 		return fmt.Errorf("pairing: save what was seen: %w", err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, runner := range seen {
-		// The row says it all now.
-		if p := r.present[runner.ID]; p != nil && p.sessions == 0 && !r.unsaved[runner.ID] {
-			delete(r.present, runner.ID)
-		}
 	}
 	return nil
 }

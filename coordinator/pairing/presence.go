@@ -26,24 +26,37 @@ type Beat struct {
 	Status *protocol.RunnerStatus
 }
 
-// Attach says that runner, as Resolve gave it, has a live session. What it
-// returns ends the session's presence and has to be called once.
+// Attach says that runner, as Resolve gave it, has a live session, which takes
+// over from any other. What it returns ends the session's presence; after a
+// newer session it does nothing. A session of a runner that was revoked
+// meanwhile is not present, and OnRevoked is called for it.
 func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	now := protocol.At(r.cfg.Now())
 	r.mu.Lock()
+	if r.revoked[runner.ID] {
+		r.mu.Unlock()
+		if r.cfg.OnRevoked != nil {
+			r.cfg.OnRevoked(runner.ID)
+		}
+		return func() {}
+	}
 	defer r.mu.Unlock()
 	p := r.present[runner.ID]
 	if p == nil {
 		p = &presence{runner: runner}
 		r.present[runner.ID] = p
 	}
-	p.sessions++
+	r.lastSession++
+	session := r.lastSession
+	p.session = session
 	p.runner.Version, p.runner.Protocol = hello.Version, hello.Protocol
 	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
 	p.runner.Capabilities, p.runner.Slots = hello.Capabilities, hello.Slots
+	p.runner.Busy, p.runner.Status = 0, nil
 	p.runner.LastSeenAt = &now
 	r.unsaved[runner.ID] = true
-	return func() { r.detach(runner.ID, p) }
+	clear(r.rosters)
+	return func() { r.detach(runner.ID, session) }
 }
 
 // Seen says that a heartbeat came. Without a session it does nothing: the runner
@@ -53,7 +66,7 @@ func (r *Runners) Seen(runnerID string, beat Beat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.present[runnerID]
-	if p == nil || p.sessions == 0 {
+	if p == nil || p.session == 0 {
 		return
 	}
 	p.runner.LastSeenAt = &now
@@ -83,23 +96,25 @@ func (r *Runners) Online() int {
 	defer r.mu.Unlock()
 	n := 0
 	for _, p := range r.present {
-		if p.sessions > 0 {
+		if p.session != 0 {
 			n++
 		}
 	}
 	return n
 }
 
-func (r *Runners) detach(id string, p *presence) {
+func (r *Runners) detach(id string, session uint64) {
 	now := protocol.At(r.cfg.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p.sessions--
-	if r.present[id] != p { // revoked meanwhile
+	p := r.present[id]
+	if p == nil || p.session != session {
 		return
 	}
+	p.session = 0
 	p.runner.LastSeenAt = &now
 	r.unsaved[id] = true
+	clear(r.rosters)
 }
 
 // Run writes what was seen every FlushEvery until ctx ends, then once more. A

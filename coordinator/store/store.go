@@ -57,17 +57,17 @@ func Open(ctx context.Context, db *sqlite.DB) (*Store, error) {
 // DB is the database under the store, for transactions that span packages.
 func (s *Store) DB() *sqlite.DB { return s.db }
 
-const sqlProbe = `INSERT INTO probe (id, at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at`
+const sqlPing = `INSERT INTO probe (id, at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at`
 
-// Probe commits a small write: nil means that the writer lives and that the disk
+// Ping commits a small write: nil means that the writer lives and that the disk
 // takes what it is given.
-func (s *Store) Probe(ctx context.Context) error {
+func (s *Store) Ping(ctx context.Context) error {
 	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
-		_, err := tx.Exec(sqlProbe, time.Now().UnixMilli())
+		_, err := tx.Exec(sqlPing, time.Now().UnixMilli())
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("store: probe: %w", err)
+		return fmt.Errorf("store: ping: %w", err)
 	}
 	return nil
 }
