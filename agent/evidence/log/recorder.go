@@ -128,7 +128,7 @@ func (w *writer) Write(p []byte) (int, error) {
 func (r *Recorder) take(stream string, p []byte) {
 	r.last = time.Now()
 	r.keepTail(p)
-	if !r.full {
+	for !r.full && len(p) > 0 {
 		head := p[:min(int64(len(p)), r.cfg.HeadBytes-r.stored)]
 		r.store(stream, r.last, head)
 		p = p[len(head):]
