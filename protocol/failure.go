@@ -19,13 +19,16 @@ const (
 
 // Failure reasons.
 const (
-	ReasonOOM                 = "oom"
-	ReasonTimeout             = "timeout"
-	ReasonStalled             = "stalled"
-	ReasonPIDsExhausted       = "pids_exhausted"
-	ReasonImage               = "image"
-	ReasonEvicted             = "evicted"
-	ReasonDiskFull            = "disk_full"
+	ReasonOOM           = "oom"
+	ReasonTimeout       = "timeout"
+	ReasonStalled       = "stalled"
+	ReasonPIDsExhausted = "pids_exhausted"
+	ReasonImage         = "image"
+	ReasonEvicted       = "evicted"
+	ReasonDiskFull      = "disk_full"
+	// ReasonCoordinatorRestart: the coordinator was restarted and the runner did
+	// not come back.
+	ReasonCoordinatorRestart  = "coordinator_restart"
 	ReasonLost                = "lost"
 	ReasonCancelled           = "cancelled"
 	ReasonRejected            = "rejected"

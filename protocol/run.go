@@ -159,9 +159,25 @@ type Origin struct {
 // Suspension is what a suspended run waits for.
 type Suspension struct {
 	// Kind is before-start or ask.
-	Kind     string `json:"kind"`
+	Kind string `json:"kind"`
+	// ID names the question of an ask.
+	ID       string `json:"id,omitempty"`
 	Question string `json:"question,omitempty"`
 	Since    Time   `json:"since"`
+}
+
+// SuspendedAsk is the Kind of a Suspension in which a running job waits for a
+// person's answer; the other one is ApprovalBeforeStart.
+const SuspendedAsk = "ask"
+
+// Answered is a question that a running job asked and what a person said.
+type Answered struct {
+	ID       string `json:"id"`
+	Question string `json:"question"`
+	Approved bool   `json:"approved"`
+	Comment  string `json:"comment,omitempty"`
+	By       string `json:"by,omitempty"`
+	At       Time   `json:"at"`
 }
 
 // Decision is the body of approve and reject, and the answer to an ask.

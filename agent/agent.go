@@ -1,0 +1,330 @@
+// Package agent is the runner: it dials out to a coordinator, pulls attempts for
+// its free slots, has the executor carry them out, and sends back what they
+// produced. It holds no queue and no truth: whether an attempt may run is the
+// coordinator's word (tenure.go), and what an attempt produced lies in the outbox
+// until the coordinator has it.
+//
+// Sessions come and go; attempts do not notice. Each attempt lives as long as the
+// runner does, while the pulling, the heartbeat and the shipping of evidence begin
+// anew with every session (session.go).
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/agent/environment"
+	"github.com/everdict/everdict/agent/executor"
+	"github.com/everdict/everdict/agent/harness"
+	"github.com/everdict/everdict/agent/outbox"
+	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// DefaultDrainTimeout is how long a draining runner lets its attempts go on.
+const DefaultDrainTimeout = 5 * time.Minute
+
+// giveBackBound bounds the return of attempts when a runner goes away.
+const giveBackBound = 10 * time.Second
+
+// Config of a Runner. URL, Credential, StateDir, WorkDir, Driver and Lookup are
+// required.
+type Config struct {
+	URL        string
+	Credential link.Secret
+	CAFile     string
+	// DialContext replaces the TCP dialer, for a coordinator in the same process.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Timing is used until the coordinator announces its own.
+	Timing link.Timing
+
+	// Slots is how many attempts run at a time. Default 1.
+	Slots int
+	// Capabilities that are offered; nil detects them.
+	Capabilities []string
+	Version      string
+	// StateDir holds the outbox and what no job may see; WorkDir the workspaces.
+	StateDir, WorkDir string
+	Driver            sandbox.Driver
+	Lookup            func(*protocol.HarnessSpec) (harness.Harness, error)
+	// Environ is the environment that jobs inherit from; nil takes the process's.
+	Environ []string
+	// Executable is linked into every job's PATH as "everdict"; empty: none.
+	Executable string
+	// Keep leaves workspaces on the disk, for somebody to look at.
+	Keep bool
+	// DrainTimeout is how long Drain lets attempts go on. Default 5 minutes.
+	DrainTimeout time.Duration
+	Log          *slog.Logger
+}
+
+// DrainedError is returned by Run when attempts did not end within the drain
+// timeout and were given back.
+type DrainedError struct{ GivenBack int }
+
+// Error implements error.
+func (e *DrainedError) Error() string {
+	return fmt.Sprintf("agent: drain timeout: %d unfinished attempts were stopped and given back", e.GivenBack)
+}
+
+// Runner is a runner. Use New, then Run once.
+type Runner struct {
+	cfg  Config
+	log  *slog.Logger
+	exec *executor.Executor
+	out  *outbox.Outbox
+
+	slots    []*slot
+	draining chan struct{}
+	drain    sync.Once
+
+	mu       sync.Mutex
+	active   map[string]*attempt
+	session  *link.RunnerSession
+	arrived  chan struct{} // closed and replaced when session changes
+	timing   link.Timing
+	degraded string
+	gaveBack int
+
+	attempts sync.WaitGroup
+}
+
+// New returns a runner that does nothing yet.
+func New(cfg Config) *Runner {
+	if cfg.Slots <= 0 {
+		cfg.Slots = 1
+	}
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = DefaultDrainTimeout
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Capabilities == nil {
+		cfg.Capabilities = DetectCapabilities()
+	}
+	if cfg.Environ == nil {
+		cfg.Environ = os.Environ()
+	}
+	r := &Runner{
+		cfg: cfg, log: cfg.Log,
+		draining: make(chan struct{}),
+		active:   map[string]*attempt{},
+		arrived:  make(chan struct{}),
+		timing:   cfg.Timing,
+	}
+	for range cfg.Slots {
+		r.slots = append(r.slots, newSlot())
+	}
+	return r
+}
+
+// Drain stops the pulling. Run returns when the attempts have ended and their
+// results are delivered, or after the drain timeout.
+func (r *Runner) Drain() { r.drain.Do(func() { close(r.draining) }) }
+
+// Run connects and works until ctx ends (attempts are stopped and given back at
+// once), Drain has finished, or the coordinator turns this runner away for good
+// (link.Terminal). The last two attempts at order, a *LockedError and
+// outbox.ErrInUse, say that another process of this machine is in the way.
+func (r *Runner) Run(ctx context.Context) (err error) {
+	unlock, err := lockCredential(r.cfg.Credential)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.out.Close()) }()
+
+	// Attempts and sessions outlive ctx for as long as it takes to give back.
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	served := make(chan error, 1)
+	go func() { served <- r.keep(work) }()
+
+	select {
+	case err = <-served:
+		r.stopAll(&executor.Stopped{Reason: executor.StopStale, Message: fmt.Sprintf("the coordinator has turned this runner away: %v", err)})
+		r.attempts.Wait()
+		return err
+	case <-ctx.Done():
+		r.Drain()
+		err = r.leave(0)
+	case <-r.draining:
+		timeout, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
+		err = r.leaveBy(timeout)
+		cancel()
+	}
+	stop(context.Canceled)
+	return errors.Join(err, ignoreCancel(<-served))
+}
+
+func ignoreCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// leaveBy waits for the attempts until ctx ends, then stops the rest.
+func (r *Runner) leaveBy(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() {
+		r.attempts.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	return r.leave(giveBackBound)
+}
+
+// leave stops what still runs, gives it back, and delivers results for at most
+// the bound. What cannot be delivered stays in the outbox for the next start.
+func (r *Runner) leave(deliver time.Duration) error {
+	r.stopAll(&executor.Stopped{Reason: executor.StopDrained, Message: "the runner is shutting down"})
+	r.attempts.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), max(deliver, giveBackBound))
+	defer cancel()
+	if err := r.out.Drained(ctx); err != nil {
+		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gaveBack > 0 {
+		return &DrainedError{GivenBack: r.gaveBack}
+	}
+	return nil
+}
+
+// open takes the directories, ends what a crashed runner left, and reports its
+// attempts as lost.
+func (r *Runner) open(ctx context.Context) error {
+	if err := r.directories(); err != nil {
+		return err
+	}
+	out, err := outbox.Open(outbox.Config{Dir: filepath.Join(r.cfg.StateDir, "outbox"), Logger: r.log})
+	if err != nil {
+		return err
+	}
+	r.out = out
+	swept, err := r.cfg.Driver.Sweep(ctx, func(string) bool { return false })
+	for _, s := range swept {
+		r.log.Warn("ended what an earlier runner left", "attempt", s.Attempt)
+	}
+	if err != nil {
+		r.log.Error("what an earlier runner left could not all be ended", "err", err)
+	}
+	for _, spool := range out.Unfinished() {
+		if err := r.reportLost(spool); err != nil {
+			r.log.Error("lost attempt could not be reported", "attempt", spool.Attempt(), "err", err)
+		}
+	}
+	for _, dir := range []string{r.workRoot(), r.privateRoot()} {
+		if err := emptyDir(ctx, dir); err != nil {
+			r.log.Error("workspace of an earlier runner could not be removed and is retired", "dir", dir, "err", err)
+		}
+	}
+	r.exec = executor.New(executor.Config{
+		Driver:       r.cfg.Driver,
+		Environments: environment.NewSet(environment.Config{MachineGit: true, Logger: r.log}),
+		Lookup:       r.cfg.Lookup,
+		WorkRoot:     r.workRoot(),
+		PrivateRoot:  r.privateRoot(),
+		BinDir:       r.binDir(),
+		Hide:         []string{r.cfg.StateDir},
+		Environ:      executor.HostEnviron(r.cfg.Environ),
+		Keep:         r.cfg.Keep,
+		ActsAsYou:    r.cfg.Driver.Name() == "process",
+		Log:          r.log,
+	})
+	return nil
+}
+
+func (r *Runner) workRoot() string    { return filepath.Join(r.cfg.WorkDir, "work") }
+func (r *Runner) askRoot() string     { return filepath.Join(r.cfg.WorkDir, "ask") }
+func (r *Runner) privateRoot() string { return filepath.Join(r.cfg.StateDir, "private") }
+
+func (r *Runner) binDir() string {
+	if r.cfg.Executable == "" {
+		return ""
+	}
+	return filepath.Join(r.cfg.WorkDir, "bin")
+}
+
+func (r *Runner) directories() error {
+	for dir, mode := range map[string]os.FileMode{
+		r.cfg.StateDir: 0o700, r.privateRoot(): 0o700, r.cfg.WorkDir: 0o755, r.workRoot(): 0o755, r.askRoot(): 0o755,
+	} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("agent: make directories: %w", err)
+		}
+	}
+	bin := r.binDir()
+	if bin == "" {
+		return nil
+	}
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return fmt.Errorf("agent: make directories: %w", err)
+	}
+	target := filepath.Join(bin, executableName())
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("agent: link the everdict command: %w", err)
+	}
+	if err := os.Symlink(r.cfg.Executable, target); err != nil {
+		return fmt.Errorf("agent: link the everdict command: %w", err)
+	}
+	return nil
+}
+
+func executableName() string {
+	if runtime.GOOS == "windows" {
+		return "everdict.exe"
+	}
+	return "everdict"
+}
+
+func emptyDir(ctx context.Context, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, environment.RemoveTree(ctx, filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
+}
+
+// reportLost finishes an attempt whose runner died under it.
+func (r *Runner) reportLost(spool *outbox.Spool) error {
+	a := spool.Attempt()
+	return finish(spool, &protocol.CaseResult{
+		CaseID: a.Run, EvidenceVersion: protocol.EvidenceVersion,
+		Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt}, Scores: []protocol.Score{},
+		Failure: &protocol.Failure{
+			Stage: protocol.StageRun, Class: protocol.ClassInfra, Reason: protocol.ReasonLost, Code: protocol.CodeUpstreamError,
+			Message: "the runner was restarted while it ran this attempt", Retryable: true,
+		},
+	})
+}
+
+func (r *Runner) stopAll(why *executor.Stopped) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.active {
+		a.stop(why)
+	}
+}

@@ -1,0 +1,281 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+
+	"github.com/everdict/everdict/agent/evidence/log"
+	"github.com/everdict/everdict/agent/evidence/trace"
+	"github.com/everdict/everdict/agent/executor"
+	"github.com/everdict/everdict/agent/outbox"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// attempt is one attempt that this runner holds: from the offer until the
+// coordinator has its result.
+type attempt struct {
+	r      *Runner
+	ref    link.AttemptRef
+	job    protocol.Job
+	spool  *outbox.Spool
+	tenure *tenure
+	stop   context.CancelCauseFunc
+	log    *slog.Logger
+	// finished is guarded by Runner.mu: the result lies in the outbox.
+	finished bool
+}
+
+func attemptName(run string, epoch int64) string { return run + "." + strconv.FormatInt(epoch, 10) }
+
+// begin takes an offer and starts to work on it; false means that it was
+// refused and that the slot is free again.
+func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
+	name := attemptName(offer.Run, offer.Epoch)
+	ref := offer.AttemptRef
+	r.mu.Lock()
+	known := r.active[name] != nil
+	r.mu.Unlock()
+	if known { // the answer to a request that was asked again
+		r.acknowledge(offer, nil)
+		return false
+	}
+	spool, err := r.out.Create(outbox.Attempt{Run: ref.Run, Job: ref.Job, Epoch: ref.Epoch, Token: string(ref.Token), Coordinator: r.cfg.URL})
+	if err != nil {
+		r.refuse(offer, err)
+		return false
+	}
+	r.setDegraded("")
+	slot.request = protocol.NewID("req_")
+
+	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
+	ctx, stop := context.WithCancelCause(context.Background())
+	a := &attempt{r: r, ref: ref, spool: spool, stop: stop, log: r.log.With("run", ref.Run, "epoch", ref.Epoch)}
+	f := freezing{ttl: offer.TTL.Std(), margin: r.timingNow().LeaseMargin}
+	if f.ttl == 0 {
+		f.ttl = r.timingNow().LeaseTTL
+	}
+	a.tenure = newTenure(ref, f, stop, a.log)
+	r.mu.Lock()
+	r.active[name] = a
+	r.mu.Unlock()
+	r.attempts.Add(1)
+	go func() {
+		defer r.attempts.Done()
+		tenure := make(chan struct{})
+		go func() {
+			defer close(tenure)
+			a.tenure.run(ctx, offer.Received)
+		}()
+		a.work(ctx, offer.Payload)
+		stop(nil)
+		<-tenure
+		slot.free <- struct{}{}
+		go a.delivered()
+	}()
+	go r.acknowledge(offer, a)
+	return true
+}
+
+// acknowledge says that work has begun and hears whether it may go on.
+func (r *Runner) acknowledge(offer *link.Offer, a *attempt) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.timingNow().StartAck)
+	defer cancel()
+	standing, err := offer.Started(ctx)
+	if err != nil || a == nil || standing == link.Stands {
+		// An error says nothing about the attempt: the next heartbeat does.
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a.tenure.judge(verdict{standing: standing, reason: "the coordinator did not confirm the start", freezing: a.tenure.granted})
+}
+
+func (r *Runner) refuse(offer *link.Offer, why error) {
+	r.log.Error("attempt refused", "run", offer.Run, "err", why)
+	r.setDegraded(why.Error())
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
+	defer cancel()
+	if _, err := offer.Refuse(ctx, link.GiveBack{Reason: "refused", Text: protocol.Clip(why.Error(), 1000)}); err != nil {
+		r.log.Warn("refusal was not heard, the lease will expire", "run", offer.Run, "err", err)
+	}
+}
+
+func (r *Runner) setDegraded(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.degraded = why
+}
+
+func (r *Runner) timingNow() link.Timing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.timing
+}
+
+// delivered forgets the attempt when the coordinator has its result.
+func (a *attempt) delivered() {
+	<-a.spool.Done()
+	if ack := a.spool.Ack(); ack.Status == outbox.Rejected {
+		a.log.Error("result was rejected, it is kept aside in the outbox", "code", ack.Code, "message", ack.Message)
+	} else {
+		a.log.Debug("result delivered", "status", ack.Status)
+	}
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	delete(a.r.active, attemptName(a.ref.Run, a.ref.Epoch))
+}
+
+// work carries the attempt out and puts its result into the outbox.
+func (a *attempt) work(ctx context.Context, doc json.RawMessage) {
+	if err := json.Unmarshal(doc, &a.job); err != nil {
+		a.finish(malformed(a.ref.Run, err))
+		return
+	}
+	if err := a.job.Validate(); err != nil {
+		a.finish(malformed(a.job.Case.ID, err))
+		return
+	}
+	a.log.Info("attempt begins", "harness", a.job.Harness.ID, "case", a.job.Case.ID)
+	result := a.run(ctx)
+	var stopped *executor.Stopped
+	if errors.As(context.Cause(ctx), &stopped) && stopped.Reason == executor.StopDrained {
+		a.giveBack(stopped)
+	}
+	a.finish(result)
+}
+
+// run has the executor carry the attempt out, with its evidence going to the spool.
+func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
+	name := attemptName(a.ref.Run, a.ref.Epoch)
+	recorder := log.New(log.Config{
+		Log: a.spool.Channel(protocol.ChannelLog), Index: a.spool.Channel(protocol.ChannelLogIndex), Scratch: a.spool.Scratch,
+	})
+	events := trace.New(trace.Config{Writer: a.spool.Channel(protocol.ChannelTrace)})
+	diff := &counter{w: a.spool.Channel(protocol.ChannelDiff)}
+
+	var environ []string
+	asks, socket, err := listenAsk(ctx, a.r.askRoot(), a.ask)
+	if err != nil {
+		a.log.Error("this attempt cannot ask a person", "err", err)
+	} else {
+		environ = append(environ, AskSocketEnv+"="+socket)
+		defer asks.close()
+	}
+	result := a.r.exec.Run(ctx, executor.Attempt{
+		Name: name, Job: &a.job,
+		Log: recorder, Trace: events, Diff: diff,
+		OpenTrace: func() (io.ReadCloser, error) { return a.spool.Open(protocol.ChannelTrace) },
+		Environ:   environ,
+		Compute:   a.tenure.started,
+	})
+	logged, err := recorder.Close()
+	if err != nil {
+		a.log.Error("log is incomplete", "err", err)
+	}
+	if err := events.Close(); err != nil {
+		a.log.Error("trace is incomplete", "err", err)
+	}
+	sum := events.Summary()
+	result.Evidence = &protocol.Evidence{
+		LogBytes: logged.Bytes, TraceEvents: sum.Events, DiffBytes: diff.n,
+		Gaps: append(append(logged.Gaps, sum.Gaps()...), a.spool.Gaps()...),
+	}
+	result.Snapshot.DiffBytes = diff.n
+	return result
+}
+
+// ask puts a question of the job to a person. The sandbox is held still until the
+// answer is there, so that the wait does not count as run time.
+func (a *attempt) ask(ctx context.Context, question string) (answer link.Answer, err error) {
+	a.tenure.ask(true)
+	defer a.tenure.ask(false)
+	q := link.Ask{AttemptRef: a.ref, ID: protocol.NewID("ask_"), Question: question}
+	err = a.r.onSession(ctx, func(s *link.RunnerSession) error {
+		var err error
+		answer, err = s.Ask(ctx, q)
+		return err
+	})
+	return answer, err
+}
+
+// giveBack returns the lease of an attempt that was stopped because the runner
+// leaves, so that nobody waits for its end. Its evidence follows as late evidence.
+func (a *attempt) giveBack(why *executor.Stopped) {
+	a.r.mu.Lock()
+	a.r.gaveBack++
+	a.r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
+	defer cancel()
+	err := a.r.onSession(ctx, func(s *link.RunnerSession) error {
+		_, err := s.GiveBack(ctx, a.ref, link.GiveBack{Reason: "draining", Text: why.Error(), Started: true})
+		return err
+	})
+	if err != nil {
+		a.log.Warn("attempt could not be given back, its result says so", "err", err)
+	}
+}
+
+// finish puts the result into the outbox; from here on it is not lost.
+func (a *attempt) finish(result *protocol.CaseResult) {
+	if f := result.Failure; f != nil {
+		a.log.Info("attempt ended", "stage", f.Stage, "class", f.Class, "reason", f.Reason, "message", f.Message)
+	} else {
+		a.log.Info("attempt ended", "scores", len(result.Scores))
+	}
+	if err := finish(a.spool, result); err != nil {
+		a.log.Error("result could not be kept", "err", err)
+	}
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	a.finished = true
+}
+
+// finish writes a result to the outbox; on a full disk a smaller one.
+func finish(spool *outbox.Spool, result *protocol.CaseResult) error {
+	doc, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("agent: encode the result: %w", err)
+	}
+	err = spool.Finish(doc)
+	var full *outbox.DiskFullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	small := protocol.CaseResult{
+		CaseID: result.CaseID, Harness: result.Harness, EvidenceVersion: protocol.EvidenceVersion,
+		Snapshot: protocol.Snapshot{Kind: result.Snapshot.Kind}, Scores: []protocol.Score{},
+		Failure: &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonDiskFull,
+			Code: protocol.CodeUpstreamError, Message: "the runner's disk is full: " + err.Error(), Retryable: true},
+	}
+	if doc, err = json.Marshal(small); err != nil {
+		return fmt.Errorf("agent: encode the result: %w", err)
+	}
+	return spool.Finish(doc)
+}
+
+func malformed(caseID string, err error) *protocol.CaseResult {
+	return &protocol.CaseResult{
+		CaseID: caseID, EvidenceVersion: protocol.EvidenceVersion,
+		Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt}, Scores: []protocol.Score{},
+		Failure: &protocol.Failure{Stage: protocol.StageDispatch, Class: protocol.ClassConfig, Reason: protocol.ReasonMalformed,
+			Code: protocol.CodeBadRequest, Message: "this runner does not understand the job: " + err.Error()},
+	}
+}
+
+// counter counts what a writer took.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gofrs/flock"
+
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// maxCredential bounds what is read as a credential.
+const maxCredential = 4096
+
+// LockedError is a credential that another process of this machine uses.
+type LockedError struct{ Holder string }
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("agent: this credential is in use by another runner on this machine (%s): stop that one, or pair this one anew", e.Holder)
+}
+
+// ReadCredential reads a token from where source says: "-" is stdin, "file:PATH"
+// a file, "fd:N" an inherited file descriptor, which is closed; anything else is
+// the token itself.
+func ReadCredential(source string, stdin io.Reader) (link.Secret, error) {
+	read := func(r io.Reader) (link.Secret, error) {
+		line, err := bufio.NewReader(io.LimitReader(r, maxCredential)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("agent: read the credential: %w", err)
+		}
+		return checkCredential(line)
+	}
+	if source == "-" {
+		return read(stdin)
+	}
+	if path, ok := strings.CutPrefix(source, "file:"); ok {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("agent: read the credential: %w", err)
+		}
+		defer f.Close()
+		return read(f)
+	}
+	if n, ok := strings.CutPrefix(source, "fd:"); ok {
+		fd, err := strconv.Atoi(n)
+		if err != nil || fd < 0 {
+			return "", fmt.Errorf("agent: %q is not fd:N", source)
+		}
+		f := os.NewFile(uintptr(fd), "credential")
+		defer f.Close()
+		return read(f)
+	}
+	return checkCredential(source)
+}
+
+func checkCredential(s string) (link.Secret, error) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return "", errors.New("agent: the credential is empty: pair this machine first (everdict runners pair)")
+	}
+	for _, r := range s {
+		if r <= 0x20 || r >= 0x7f {
+			return "", errors.New("agent: the credential holds a character that no credential has")
+		}
+	}
+	return link.Secret(s), nil
+}
+
+// StoreCredential keeps the token in path for later starts, readable by its
+// owner alone.
+func StoreCredential(path string, token link.Secret) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("agent: store the credential: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, []byte(string(token)+"\n"), 0o600); err != nil {
+		return fmt.Errorf("agent: store the credential: %w", err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("agent: store the credential: %w", err)
+	}
+	return nil
+}
+
+// lockCredential holds the credential for this process. The lock lies in one
+// place for the whole machine, named by a digest of the token, so that two state
+// directories with copies of one credential meet (F52).
+func lockCredential(token link.Secret) (release func(), err error) {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("agent: lock the credential: %w", err)
+	}
+	sum := sha256.Sum256([]byte(token))
+	path := filepath.Join(dir, "runner-"+hex.EncodeToString(sum[:8])+".lock")
+	lock := flock.New(path)
+	held, err := lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("agent: lock the credential: %w", err)
+	}
+	if !held {
+		holder := "unknown process"
+		if b, err := os.ReadFile(path + ".holder"); err == nil {
+			holder = strings.TrimSpace(string(b))
+		}
+		return nil, &LockedError{Holder: holder}
+	}
+	// Only for the message above; the lock itself is the kernel's.
+	_ = os.WriteFile(path+".holder", fmt.Appendf(nil, "pid %d\n", os.Getpid()), 0o600)
+	return func() { _ = lock.Unlock() }, nil
+}

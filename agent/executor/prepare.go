@@ -1,0 +1,110 @@
+package executor
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+
+	"github.com/everdict/everdict/agent/environment"
+	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/protocol"
+)
+
+// tmpDir is the job's TMPDIR, below the attempt's directory.
+const tmpDir = "tmp"
+
+// prepare starts the sandbox and makes the environment in it.
+func (x *execution) prepare(ctx context.Context) bool {
+	if err := x.mkdir(); err != nil {
+		x.failed(ctx, protocol.StageInstall, err)
+		return false
+	}
+	compute, err := x.cfg.Driver.Start(ctx, x.spec())
+	if err != nil {
+		x.failed(ctx, protocol.StageDispatch, err)
+		return false
+	}
+	x.compute = compute
+	if x.a.Compute != nil {
+		x.a.Compute(compute)
+	}
+	x.env, err = x.cfg.Environments.Prepare(ctx, environment.Attempt{
+		Root:     x.root,
+		Private:  filepath.Join(x.cfg.PrivateRoot, x.a.Name),
+		Spec:     x.a.Job.Case.Env,
+		Exec:     x.setup,
+		Progress: x.a.Log.Writer(protocol.StreamStdout),
+	})
+	if err != nil {
+		x.failed(ctx, protocol.StageInstall, err)
+		return false
+	}
+	x.deferred = append(x.deferred, func(ctx context.Context) {
+		if x.cfg.Keep {
+			return
+		}
+		if err := x.env.Cleanup(ctx); err != nil {
+			x.log.Error("environment could not be removed and is retired", "err", err)
+		}
+	})
+	return true
+}
+
+// spec is the sandbox that the case and the harness declare.
+func (x *execution) spec() sandbox.Spec {
+	c, h := &x.a.Job.Case, &x.a.Job.Harness
+	s := sandbox.Spec{
+		Attempt: x.a.Name,
+		Dir:     x.root,
+		Env:     jobEnviron(x.cfg.Environ, x.cfg.BinDir, filepath.Join(x.root, tmpDir)),
+		Image:   c.Image,
+		Hide:    append([]string{x.cfg.PrivateRoot}, x.cfg.Hide...),
+	}
+	if s.Image == "" {
+		s.Image = h.Image
+	}
+	for _, r := range []*protocol.Resources{h.Resources, c.Resources} { // the case wins
+		if r == nil {
+			continue
+		}
+		if r.MemoryMB > 0 {
+			s.Resources.MemoryMB = int64(r.MemoryMB)
+		}
+		if r.CPU > 0 {
+			s.Resources.CPUMillis = int64(r.CPU)
+		}
+		if r.GPU > 0 {
+			s.Resources.GPU = r.GPU
+		}
+	}
+	if c.Network != nil {
+		s.Network = c.Network.Mode
+	}
+	return s
+}
+
+// setup runs one line of the environment's set-up in the sandbox.
+func (x *execution) setup(ctx context.Context, line, dir string, output io.Writer) (int, error) {
+	p, err := x.compute.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", line}, Dir: dir, Stdout: output, Stderr: output})
+	if err != nil {
+		return 0, err
+	}
+	exit, err := waitOrStop(ctx, p)
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	if exit.Signal != "" {
+		return 128, err
+	}
+	return exit.Code, err
+}
+
+// waitOrStop waits for a process; when ctx ends first it is stopped.
+func waitOrStop(ctx context.Context, p sandbox.Process) (sandbox.Exit, error) {
+	select {
+	case <-p.Done():
+		return p.Wait()
+	case <-ctx.Done():
+		return p.Stop(context.WithoutCancel(ctx), nil)
+	}
+}

@@ -1,0 +1,145 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"runtime"
+
+	"github.com/everdict/everdict/agent/harness"
+	"github.com/everdict/everdict/protocol"
+)
+
+// install finds the harness and prepares it.
+func (x *execution) install(ctx context.Context) bool {
+	h, err := x.cfg.Lookup(&x.a.Job.Harness)
+	if err == nil {
+		x.harness = h
+		err = h.Install(ctx, x.harnessEnv())
+	}
+	if err != nil {
+		x.failed(ctx, protocol.StageInstall, err)
+		return false
+	}
+	return true
+}
+
+// run lets the agent work and ends whatever it leaves running: nothing of it
+// goes on while its work is recorded and judged (F11).
+func (x *execution) run(ctx context.Context) bool {
+	started := func(pid int) {
+		host, _ := os.Hostname()
+		x.a.Trace.Emit(protocol.TraceEvent{Kind: protocol.EventInfra, Scope: "placement", Event: "started", Node: host,
+			Message: "the harness process has started", Detail: mustJSON(map[string]any{"pid": pid, "os": runtime.GOOS, "arch": runtime.GOARCH})})
+		if x.a.Started != nil {
+			x.a.Started(pid)
+		}
+	}
+	env := x.harnessEnv()
+	env.Started = started
+	outcome, err := x.harness.Run(ctx, env)
+	x.outcome = outcome
+	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
+	if kerr := x.compute.Kill(kill); kerr != nil {
+		x.failed(ctx, protocol.StageRun, kerr)
+	}
+	x.result.Timing.FrozenMs = float64(outcome.Exit.Frozen.Microseconds()) / 1000
+	switch {
+	case ctx.Err() != nil:
+		x.fail(stopFailure(ctx, protocol.StageRun))
+	case errors.Is(err, harness.ErrKilled):
+		x.fail(&protocol.Failure{Stage: protocol.StageRun, Class: protocol.ClassInfra, Reason: protocol.ReasonLost,
+			Code: protocol.CodeComputeExecFailed, Message: "the sandbox was ended under the harness", Retryable: true})
+	case err != nil:
+		x.failed(ctx, protocol.StageRun, err)
+	case outcome.Failure != nil:
+		x.fail(outcome.Failure)
+	}
+	if f := x.result.Failure; f != nil {
+		x.a.Trace.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: f.Message})
+	}
+	return true
+}
+
+func (x *execution) harnessEnv() harness.Env {
+	timeout, idle := harness.Timeouts(&x.a.Job.Case)
+	return harness.Env{
+		RunID:       x.a.Job.RunID,
+		Case:        &x.a.Job.Case,
+		Spec:        &x.a.Job.Harness,
+		Compute:     x.compute,
+		Root:        x.root,
+		WorkDir:     x.env.Dir(),
+		Environ:     append(pairs(x.a.Job.Env), x.a.Environ...),
+		Emit:        x.a.Trace.Emit,
+		Stdout:      x.a.Log.Writer(protocol.StreamStdout),
+		Stderr:      x.a.Log.Writer(protocol.StreamStderr),
+		Timeout:     timeout,
+		IdleTimeout: idle,
+	}
+}
+
+// execution says what enclosed the attempt and what it used.
+func (x *execution) execution(ctx context.Context) *protocol.Execution {
+	e := &protocol.Execution{
+		OS: goosName(runtime.GOOS), OSResolved: "defaulted", Arch: runtime.GOARCH,
+		Driver: x.cfg.Driver.Name(), ActsAsYou: x.cfg.ActsAsYou,
+		HarnessPath: x.outcome.Path, HarnessVersion: x.outcome.Version,
+	}
+	if p := x.a.Job.Case.Placement; p != nil && p.OS != "" {
+		e.OSResolved = "declared"
+	}
+	if x.compute == nil {
+		return e
+	}
+	info := x.compute.Info()
+	e.Enclosure = info.Enclosure
+	usage, err := x.compute.Usage(context.WithoutCancel(ctx))
+	if err != nil {
+		x.log.Warn("usage of the sandbox is unknown", "err", err)
+		return e
+	}
+	if usage.PeakMemory != nil {
+		mb := *usage.PeakMemory >> 20
+		e.PeakMemoryMB = &mb
+	}
+	if usage.CPU != nil {
+		ms := usage.CPU.Milliseconds()
+		e.CPUMs = &ms
+	}
+	return e
+}
+
+// usage is what the harness reported, else what its trace sums up to.
+func (x *execution) usage() *protocol.Usage {
+	if x.outcome.Usage != nil {
+		return x.outcome.Usage
+	}
+	return x.a.Trace.Summary().Usage
+}
+
+// goosName is the name that a case uses for an operating system.
+func goosName(goos string) string {
+	if goos == "darwin" {
+		return "macos"
+	}
+	return goos
+}
+
+func pairs(env map[string]string) []string {
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	return out
+}
+
+func mustJSON(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of strings and numbers always encode
+	}
+	return b
+}

@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/everdict/everdict/agent/executor"
+	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// tenureTick is how often a tenure looks at the clock. It bounds how long a
+// harness runs on after its machine wakes from sleep with an expired lease.
+const tenureTick = 250 * time.Millisecond
+
+// tenure is the right of one attempt to run, and the one place that takes it
+// away. The coordinator alone decides whether the right stands; the local clock
+// may only suspend it: at TTL minus a margin without a renewal the sandbox is
+// frozen, and it thaws only on the coordinator's word (P3). A question to a
+// person suspends it too.
+//
+// One goroutine (run) owns the state; the others send to it.
+type tenure struct {
+	ref  link.AttemptRef
+	log  *slog.Logger
+	stop context.CancelCauseFunc // ends the executor
+	// granted is what the offer said; only run changes freeze.
+	granted, freeze freezing
+
+	compute  chan sandbox.ComputeHandle
+	verdicts chan verdict
+	asking   chan bool
+	over     chan struct{}
+}
+
+// freezing is when an attempt that is not renewed must stand still.
+type freezing struct{ ttl, margin time.Duration }
+
+type verdict struct {
+	standing link.Standing
+	reason   string
+	// asked is when the question was sent: the lease lasts from then.
+	asked time.Time
+	freezing
+}
+
+func newTenure(ref link.AttemptRef, f freezing, stop context.CancelCauseFunc, log *slog.Logger) *tenure {
+	return &tenure{
+		ref: ref, log: log, stop: stop, granted: f, freeze: f,
+		compute:  make(chan sandbox.ComputeHandle),
+		verdicts: make(chan verdict, 1),
+		asking:   make(chan bool),
+		over:     make(chan struct{}),
+	}
+}
+
+// started tells the tenure what to freeze.
+func (t *tenure) started(c sandbox.ComputeHandle) {
+	select {
+	case t.compute <- c:
+	case <-t.over:
+	}
+}
+
+// judge hands on the coordinator's word without waiting: a sandbox that is slow to
+// freeze must not hold up the heartbeat. The newest word counts; the coordinator
+// repeats it with every heartbeat. Calls come one at a time.
+func (t *tenure) judge(v verdict) {
+	select {
+	case <-t.verdicts:
+	default:
+	}
+	t.verdicts <- v
+}
+
+// ask suspends the attempt while a person is asked, and ends that.
+func (t *tenure) ask(waiting bool) {
+	select {
+	case t.asking <- waiting:
+	case <-t.over:
+	}
+}
+
+// run holds the attempt until ctx ends. granted is when the lease was asked for.
+func (t *tenure) run(ctx context.Context, granted time.Time) {
+	defer close(t.over)
+	tick := time.NewTicker(tenureTick)
+	defer tick.Stop()
+	var (
+		compute sandbox.ComputeHandle
+		renewed = granted
+		overdue bool
+		asks    int
+		frozen  bool
+	)
+	apply := func() {
+		want := overdue || asks > 0
+		if compute == nil || want == frozen {
+			return
+		}
+		act, name := compute.Thaw, "thaw"
+		if want {
+			act, name = compute.Freeze, "freeze"
+		}
+		if err := act(ctx); err != nil {
+			if ctx.Err() != nil {
+				return
+			}
+			// What can be neither held still nor set going must not run on.
+			t.log.Error("sandbox does not obey, ending it", "do", name, "err", err)
+			t.stop(&executor.Stopped{Reason: executor.StopLost, Message: fmt.Sprintf("the sandbox could not be %s: %v", name, err)})
+			return
+		}
+		frozen = want
+		t.log.Info("sandbox "+name, "overdue", overdue, "asking", asks > 0)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case compute = <-t.compute:
+			frozen = false
+		case waiting := <-t.asking:
+			if waiting {
+				asks++
+			} else {
+				asks--
+			}
+		case v := <-t.verdicts:
+			switch v.standing {
+			case link.Stands:
+				renewed, t.freeze = v.asked, v.freezing
+				overdue = t.late(renewed)
+			case link.Cancelled:
+				t.stop(&executor.Stopped{Reason: executor.StopCancelled, Message: v.reason})
+			case link.Stale:
+				t.stop(&executor.Stopped{Reason: executor.StopStale, Message: v.reason})
+			}
+		case <-tick.C:
+			if !overdue && t.late(renewed) {
+				overdue = true
+				t.log.Warn("lease could not be renewed in time, holding the attempt still", "since", link.Elapsed(renewed, time.Now()).Round(time.Second))
+			}
+		}
+		apply()
+	}
+}
+
+// late says whether a lease renewed at that instant may have been given away
+// soon.
+func (t *tenure) late(renewed time.Time) bool {
+	return link.Elapsed(renewed, time.Now()) >= t.freeze.ttl-t.freeze.margin
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// drainGrace is how long a coordinator that leaves waits for requests under way.
+const drainGrace = 10 * time.Second
+
+func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
+	s, err := open(ctx, o, coordinatorConfig(o))
+	if err != nil {
+		return err
+	}
+	if o.RequireAuth {
+		if err := s.bootstrap(ctx); err != nil {
+			return err
+		}
+	}
+	o.Ready(s.url())
+	return s.serve(ctx, o.Hurry)
+}
+
+func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
+	return coordinator.Config{
+		DataDir: o.DataDir, RequireAuth: o.RequireAuth, AnyHost: o.InsecureListenWithoutAuth,
+		Lease: lease.Config{
+			TTL: o.Lease.TTL, StartAck: o.Lease.StartAck, OnlineWindow: o.Lease.OnlineWindow,
+			QueueDeadline: o.Lease.QueueDeadline, Aging: o.Lease.Aging, MaxAttempts: o.Lease.MaxAttempts,
+		},
+		Timing:  link.Timing{Heartbeat: o.Lease.Heartbeat, LeaseTTL: o.Lease.TTL, LeaseMargin: o.Lease.FreezeMargin, StartAck: o.Lease.StartAck},
+		Version: version, Log: o.Log,
+	}
+}
+
+// server is a coordinator with its listener.
+type server struct {
+	*coordinator.Coordinator
+	listener net.Listener
+}
+
+// open takes the port before the data directory: of two mistakes the port is the
+// likelier and the cheaper one.
+func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config) (*server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another with --listen", o.Listen, err)
+	}
+	c, err := coordinator.Open(ctx, cfg)
+	if err != nil {
+		err = errors.Join(err, listener.Close())
+		var held *sqlite.HeldError
+		if errors.As(err, &held) {
+			return nil, fmt.Errorf("another coordinator uses %s: %w", o.DataDir, err)
+		}
+		return nil, err
+	}
+	return &server{c, listener}, nil
+}
+
+func (s *server) url() string { return "http://" + s.listener.Addr().String() }
+
+// bootstrap shows the first admin key, once.
+func (s *server) bootstrap(ctx context.Context) error {
+	key, err := s.Bootstrap(ctx)
+	if err != nil || key == "" {
+		return err
+	}
+	fmt.Printf("The first API key of this coordinator (admin, shown this once):\n\n  %s\n\n", key)
+	return nil
+}
+
+// serve serves until ctx ends; hurry cuts the drain short.
+func (s *server) serve(ctx context.Context, hurry <-chan struct{}) error {
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, s.listener, drainGrace) }()
+	select {
+	case err := <-done:
+		return err
+	case <-hurry:
+		return &cli.ExitError{Code: 130}
+	}
+}

@@ -1,0 +1,22 @@
+// Command everdict is the coordinator, the runner and the command line in one
+// program.
+package main
+
+import (
+	"os"
+
+	"github.com/everdict/everdict/cmd/everdict/cli"
+)
+
+// version is set by the build.
+var version string
+
+func main() {
+	os.Exit(cli.Main(cli.Hooks{
+		Version:     version,
+		Coordinator: runCoordinator,
+		Runner:      runRunner,
+		Up:          runUp,
+		RunLocal:    runLocal,
+	}))
+}

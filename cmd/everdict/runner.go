@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/sandbox/process"
+	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// Exit codes of a runner, so that whatever starts it again knows whether to.
+const (
+	exitGaveBack = 3 // the drain timeout passed: unfinished runs were given back
+	exitRevoked  = 4 // revoked, or never paired here: pair it again
+	exitTakeOver = 5 // another process uses the credential
+	exitUpdate   = 6 // too old for the coordinator
+)
+
+// credentialFile is where a runner keeps its token, below its state directory.
+const credentialFile = "credential"
+
+func runRunner(ctx context.Context, o cli.RunnerOptions) error {
+	token, err := credential(o)
+	if err != nil {
+		return err
+	}
+	driver := process.New(process.Config{})
+	defer driver.Close()
+	r := agent.New(agent.Config{
+		URL: o.APIURL, Credential: token, CAFile: o.CAFile,
+		Slots: o.MaxConcurrent, Capabilities: o.Capabilities, Version: version,
+		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
+		Driver: driver, Lookup: builtin.Lookup, Executable: executable(),
+		DrainTimeout: o.DrainTimeout, Log: o.Log,
+	})
+	return exitCode(drive(ctx, r, o.Hurry))
+}
+
+// credential reads the token from where it was given and keeps it for the next
+// start, or takes the kept one.
+func credential(o cli.RunnerOptions) (link.Secret, error) {
+	kept := filepath.Join(o.StateDir, credentialFile)
+	if o.Pair == "" {
+		token, err := agent.ReadCredential("file:"+kept, nil)
+		if errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")
+		}
+		return token, err
+	}
+	token, err := agent.ReadCredential(o.Pair, o.Stdin)
+	if err != nil {
+		return "", err
+	}
+	return token, agent.StoreCredential(kept, token)
+}
+
+// workDir is where workspaces are. It cannot lie in the state directory, which no
+// job may see.
+func workDir(chosen, stateDir string) string {
+	abs, err := filepath.Abs(stateDir)
+	if err != nil {
+		abs = stateDir
+	}
+	if chosen != "" {
+		if c, err := filepath.Abs(chosen); err == nil {
+			return c
+		}
+		return chosen
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	sum := sha256.Sum256([]byte(abs))
+	return filepath.Join(base, "everdict", hex.EncodeToString(sum[:6]))
+}
+
+// executable is this program, for the PATH of jobs; empty when it is not known.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil || strings.HasSuffix(path, ".test") {
+		return ""
+	}
+	return path
+}
+
+// drive runs r until ctx ends and it has drained, or the user hurries.
+func drive(ctx context.Context, r *agent.Runner, hurry <-chan struct{}) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- r.Run(work) }()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			r.Drain()
+			ctx = context.WithoutCancel(ctx)
+		case <-hurry:
+			stop()
+			hurry = nil
+		}
+	}
+}
+
+func exitCode(err error) error {
+	var (
+		drained *agent.DrainedError
+		revoked *link.RevokedError
+		taken   *link.TakenOverError
+		update  *link.UpdateRequiredError
+	)
+	switch {
+	case errors.As(err, &drained):
+		return &cli.ExitError{Code: exitGaveBack, Err: err}
+	case errors.As(err, &revoked):
+		return &cli.ExitError{Code: exitRevoked, Err: err}
+	case errors.As(err, &taken):
+		return &cli.ExitError{Code: exitTakeOver, Err: err}
+	case errors.As(err, &update):
+		return &cli.ExitError{Code: exitUpdate, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/sandbox/process"
+	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// runUp is a coordinator with a runner in its own process.
+func runUp(ctx context.Context, o cli.UpOptions) error {
+	return withLocal(ctx, local{
+		coordinator: o.Coordinator, slots: o.MaxConcurrent, capabilities: o.Capabilities, workDir: o.WorkDir,
+		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"),
+	}, func(ctx context.Context, url string) error {
+		o.Coordinator.Ready(url)
+		<-ctx.Done()
+		return nil
+	})
+}
+
+// runLocal is one evaluation without a server: a coordinator that lives as long
+// as the command, and the same runner as everywhere.
+func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
+	dir, err := os.MkdirTemp("", "everdict-run-")
+	if err != nil {
+		return 0, err
+	}
+	keep := ""
+	if o.Keep {
+		if keep, err = os.MkdirTemp("", "everdict-kept-"); err != nil {
+			return 0, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	defer func() {
+		err = errors.Join(err, os.RemoveAll(dir))
+		if keep != "" {
+			fmt.Fprintln(o.Stderr, "workspace kept in", keep)
+		}
+	}()
+	work := filepath.Join(dir, "w")
+	if keep != "" {
+		work = keep
+	}
+	err = withLocal(ctx, local{
+		coordinator: cli.CoordinatorOptions{DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Log: o.Log},
+		stateDir:    filepath.Join(dir, "runner"), workDir: work, slots: 1, keep: o.Keep,
+	}, func(ctx context.Context, url string) error {
+		c, err := client.New(client.Config{BaseURL: url})
+		if err != nil {
+			return err
+		}
+		code, err = o.Drive(ctx, c)
+		return err
+	})
+	return code, err
+}
+
+// local is a coordinator and a runner in this process.
+type local struct {
+	coordinator       cli.CoordinatorOptions
+	slots             int
+	capabilities      []string
+	stateDir, workDir string
+	keep              bool
+}
+
+// withLocal starts both, calls use, and ends them, the runner first.
+func withLocal(ctx context.Context, l local, use func(ctx context.Context, url string) error) error {
+	cfg := coordinatorConfig(l.coordinator)
+	cfg.Local = true
+	s, err := open(ctx, l.coordinator, cfg)
+	if err != nil {
+		return err
+	}
+	token, err := s.LocalRunner(ctx, "in this process")
+	if err != nil {
+		return err
+	}
+	driver := process.New(process.Config{})
+	defer driver.Close()
+	runner := agent.New(agent.Config{
+		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: l.capabilities, Version: version,
+		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Keep: l.keep,
+		Driver: driver, Lookup: builtin.Lookup, Executable: executable(), Log: l.coordinator.Log,
+	})
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	serving, ran := make(chan error, 1), make(chan error, 1)
+	coordinatorCtx, leave := context.WithCancel(work)
+	defer leave()
+	go func() { serving <- s.Serve(coordinatorCtx, s.listener, drainGrace) }()
+	go func() { ran <- runner.Run(work) }()
+
+	used := make(chan error, 1)
+	useCtx, done := context.WithCancel(ctx)
+	defer done()
+	go func() { used <- use(useCtx, s.url()) }()
+	select {
+	case err = <-used:
+	case err = <-ran:
+		done()
+		ran <- nil
+		err = errors.Join(err, <-used)
+	case err = <-serving:
+		done()
+		serving <- nil
+		err = errors.Join(err, <-used)
+	}
+	stop() // the runner gives back what it has and ends
+	err = errors.Join(err, ignoreDrained(<-ran))
+	leave()
+	return errors.Join(err, <-serving)
+}
+
+// ignoreDrained: that unfinished runs were given back is what a person who
+// stopped the process wanted.
+func ignoreDrained(err error) error {
+	var drained *agent.DrainedError
+	if errors.As(err, &drained) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,218 @@
+// Package coordinator composes the server: queue, records, evidence, gateway and
+// API over one data directory. It owns nothing but their order of coming and
+// going.
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/everdict/everdict/coordinator/api"
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/evidence"
+	"github.com/everdict/everdict/coordinator/gateway"
+	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// Config of a Coordinator. Only DataDir is required.
+type Config struct {
+	// DataDir holds the database and the evidence. One coordinator uses it at a
+	// time.
+	DataDir string
+	// RequireAuth refuses requests without a credential.
+	RequireAuth bool
+	// AnyHost lets the development mode answer under any host name.
+	AnyHost bool
+	// Local says that a runner inside this process will serve the runtime
+	// "local"; see LocalRunner.
+	Local bool
+	// Lease and Timing are the clocks of the queue and of the sessions; OnChange,
+	// Committed and Log are set here.
+	Lease  lease.Config
+	Timing link.Timing
+	// RetryAfter is what runners are told to wait when the coordinator leaves.
+	// Default 1 s.
+	RetryAfter time.Duration
+	Version    string
+	PublicURL  string
+	Log        *slog.Logger
+}
+
+// Coordinator is a server that has its data directory. Use Open, then Serve.
+type Coordinator struct {
+	cfg      Config
+	log      *slog.Logger
+	db       *sqlite.DB
+	queue    *lease.Queue
+	runs     *run.Service
+	runners  *pairing.Runners
+	keys     *auth.Keys
+	evidence *evidence.Store
+	gateway  *gateway.Gateway
+	api      *api.Server
+}
+
+// Open takes the data directory and brings everything up to the point where it
+// can serve. A *sqlite.HeldError says that another coordinator has it.
+func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.RetryAfter == 0 {
+		cfg.RetryAfter = time.Second
+	}
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("coordinator: make the data directory: %w", err)
+	}
+	c := &Coordinator{cfg: cfg, log: cfg.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.close())
+		}
+	}()
+	if c.db, err = sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(cfg.DataDir, "everdict.db")}); err != nil {
+		return nil, err
+	}
+	st, err := store.Open(ctx, c.db)
+	if err != nil {
+		return nil, err
+	}
+	if c.evidence, err = evidence.Open(evidence.Config{Dir: filepath.Join(cfg.DataDir, "evidence")}); err != nil {
+		return nil, err
+	}
+	harnesses := registry.New(st, nil)
+	c.keys = auth.NewKeys(st, nil)
+	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }})
+	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runners: c.runners, Evidence: c.evidence, Local: cfg.Local, Log: cfg.Log})
+
+	q := cfg.Lease
+	q.OnChange, q.Log = c.runs.OnChange, cfg.Log
+	q.Committed = func(events []lease.Event) {
+		c.runs.Committed(events)
+		if c.gateway != nil {
+			c.gateway.Committed(events)
+		}
+	}
+	if q.Limit == nil {
+		q.Limit = &lease.Limit{} // a paired machine's slots are its own limit
+	}
+	if c.queue, err = lease.Open(ctx, c.db, q); err != nil {
+		return nil, err
+	}
+	if err := c.runs.Bind(ctx, c.queue); err != nil {
+		return nil, err
+	}
+	c.gateway, err = gateway.New(gateway.Config{Queue: c.queue, Runs: c.runs, Runners: c.runners, Evidence: c.evidence,
+		Version: cfg.Version, Timing: cfg.Timing, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	c.api, err = api.New(api.Config{
+		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
+		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runners: c.runners,
+		Ready:     st.Ping,
+		Gauges:    []api.Gauges{gauges{c}},
+		Mount:     map[string]http.Handler{"GET " + link.Path: c.gateway},
+		PublicURL: cfg.PublicURL, Version: cfg.Version, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Bootstrap issues the first admin key of a coordinator that requires
+// credentials and has none; "" when there is one already. It is shown once.
+func (c *Coordinator) Bootstrap(ctx context.Context) (string, error) {
+	return c.keys.Bootstrap(ctx, auth.DefaultWorkspace)
+}
+
+// LocalRunner is the credential of the runner inside this process. Each call
+// replaces the one before.
+func (c *Coordinator) LocalRunner(ctx context.Context, label string) (link.Secret, error) {
+	old, err := c.runners.List(ctx, auth.DefaultWorkspace, localOwner)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range old {
+		if _, err := c.runners.Revoke(ctx, auth.DefaultWorkspace, localOwner, r.ID); err != nil {
+			return "", err
+		}
+	}
+	paired, err := c.runners.Pair(ctx, auth.DefaultWorkspace, localOwner, protocol.PairRequest{Label: label})
+	if err != nil {
+		return "", err
+	}
+	c.gateway.Local(paired.Runner.ID)
+	return link.Secret(paired.Token), nil
+}
+
+// localOwner owns the runner inside the process: nobody who could sign in.
+const localOwner = "local:"
+
+// Serve answers on listener until ctx ends, then lets requests and sessions come
+// to an end for at most grace, and closes everything. Jobs on runners go on: they
+// do not notice a restart.
+func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace time.Duration) (err error) {
+	defer func() { err = errors.Join(err, c.close()) }()
+	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	server := &http.Server{
+		Handler: c.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog:    slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+	}
+	background, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	group, failed := errgroup.WithContext(background)
+	group.Go(func() error { return c.queue.Run(background) })
+	group.Go(func() error { return c.runners.Run(background) })
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("coordinator: serve: %w", err)
+		}
+		return nil
+	})
+	select {
+	case <-ctx.Done():
+	case <-failed.Done():
+	}
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	// Streams that watch a run end at once; their clients resume elsewhere.
+	stop()
+	err = errors.Join(c.gateway.Shutdown(leave, c.cfg.RetryAfter), server.Shutdown(leave))
+	if errors.Is(err, context.DeadlineExceeded) {
+		c.log.Warn("some requests were cut off", "grace", grace)
+		err = server.Close()
+	}
+	end()
+	return errors.Join(err, group.Wait())
+}
+
+func (c *Coordinator) close() error {
+	var errs []error
+	if c.db != nil {
+		errs = append(errs, c.db.Close())
+	}
+	if c.evidence != nil {
+		errs = append(errs, c.evidence.Close())
+	}
+	return errors.Join(errs...)
+}

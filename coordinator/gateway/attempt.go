@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/everdict/everdict/coordinator/evidence"
+	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+var _ link.Handler = (*Gateway)(nil)
+
+func (g *Gateway) session(c *link.CoordinatorSession) (*session, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.sessions[c.Principal().Runner]; s != nil && s.link == c {
+		return s, nil
+	}
+	return nil, &link.RemoteError{Code: link.CodeReplaced, Message: "a newer session of this runner is connected"}
+}
+
+// Pull implements link.Handler: it waits for an attempt that this runner can take.
+func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link.PullRequest) (*link.Attempt, error) {
+	s, err := g.session(c)
+	if err != nil {
+		return nil, err
+	}
+	l, err := g.cfg.Queue.Pull(ctx, lease.PullRequest{RequestID: req.Request, Runner: s.lease()})
+	if err != nil {
+		return nil, err
+	}
+	doc, err := g.cfg.Runs.Job(ctx, l)
+	if err != nil {
+		if back := g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), l.Ref, "its job could not be read"); back != nil {
+			g.log.Warn("attempt could not be taken back, its lease will expire", "run", l.Job, "err", back)
+		}
+		return nil, err
+	}
+	return &link.Attempt{
+		AttemptRef: link.AttemptRef{Run: l.Job, Job: l.Job, Epoch: l.Attempt, Token: link.Secret(l.Token)},
+		TTL:        link.Duration(l.TTL), Payload: doc,
+	}, nil
+}
+
+// Started implements link.Handler.
+func (g *Gateway) Started(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef) (link.Standing, error) {
+	s, err := g.session(c)
+	if err != nil {
+		return "", err
+	}
+	return standing(g.cfg.Runs.Started(ctx, ref(a), s.holder))
+}
+
+// GiveBack implements link.Handler.
+func (g *Gateway) GiveBack(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef, why link.GiveBack) (link.Standing, error) {
+	reason := why.Text
+	if reason == "" {
+		reason = why.Reason
+	}
+	return standing(g.cfg.Runs.GiveBack(ctx, ref(a), reason))
+}
+
+// standing turns the queue's answer about an attempt into the wire's.
+func standing(err error) (link.Standing, error) {
+	if err == nil {
+		return link.Stands, nil
+	}
+	if _, stale := lease.IsStale(err); stale || errors.Is(err, lease.ErrAlreadySettled) || errors.Is(err, lease.ErrUnknownJob) {
+		return link.Stale, nil
+	}
+	return "", err
+}
+
+// Evidence implements link.Handler: it opens the store for an attempt that this
+// runner was given. Whether the attempt still stands decides only whether the
+// evidence is late.
+func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef) (link.EvidenceSink, link.EvidenceReady, error) {
+	s, err := g.session(c)
+	if err != nil {
+		return nil, link.EvidenceReady{}, err
+	}
+	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Run, a.Epoch)
+	if errors.Is(err, store.ErrNotFound) || err == nil && runner != s.holder.Runner.ID {
+		return nil, link.EvidenceReady{}, &link.RemoteError{Code: string(protocol.CodeNotFound), Message: "this attempt is not known, or not this runner's"}
+	}
+	if err != nil {
+		return nil, link.EvidenceReady{}, err
+	}
+	stored, err := g.cfg.Evidence.Attempt(a.Run, a.Epoch)
+	if err != nil {
+		return nil, link.EvidenceReady{}, err
+	}
+	offsets, err := stored.Offsets()
+	if err != nil {
+		return nil, link.EvidenceReady{}, errors.Join(err, stored.Close())
+	}
+	ready := link.EvidenceReady{Standing: link.Stale, Offsets: offsets}
+	if st, err := g.cfg.Queue.Get(ctx, a.Job); err == nil && st.State == lease.Leased && st.Attempt == a.Epoch {
+		ready.Standing = link.Stands
+	}
+	return &sink{g: g, s: s, ref: ref(a), stored: stored}, ready, nil
+}
+
+// sink stores the evidence of one attempt.
+type sink struct {
+	g      *Gateway
+	s      *session
+	ref    lease.Ref
+	stored *evidence.Attempt
+}
+
+// Write implements link.EvidenceSink.
+func (k *sink) Write(_ context.Context, channel string, offset int64, p []byte) error {
+	_, err := k.stored.Append(channel, offset, p)
+	var limit *evidence.LimitError
+	switch {
+	case errors.Is(err, evidence.ErrSealed):
+		return &link.ChannelClosedError{Channel: channel, Code: "sealed", Message: "the attempt has its result"}
+	case errors.As(err, &limit):
+		return &link.ChannelClosedError{Channel: channel, Code: "over_limit", Message: err.Error()}
+	}
+	return err
+}
+
+// Gap implements link.EvidenceSink. Runners say in the channels themselves what is
+// missing, so that it is kept with them.
+func (k *sink) Gap(context.Context, string, int64, int64, string) error {
+	return &link.RemoteError{Code: link.CodeUnsupported, Message: "gaps travel in the channels"}
+}
+
+// Result implements link.EvidenceSink.
+func (k *sink) Result(ctx context.Context, doc []byte) (link.ResultAck, error) {
+	done, err := k.g.cfg.Runs.Finish(ctx, k.ref, k.s.holder, doc)
+	var problem *protocol.Problem
+	switch {
+	case errors.As(err, &problem) && problem.Status < http.StatusInternalServerError:
+		return link.ResultAck{Status: link.ResultRejected, Code: string(problem.Code), Message: problem.Message}, nil
+	case err != nil:
+		return link.ResultAck{}, err
+	case done == run.Late:
+		return link.ResultAck{Status: link.ResultStale}, nil
+	}
+	return link.ResultAck{Status: link.ResultAccepted}, nil
+}
+
+// Close implements link.EvidenceSink.
+func (k *sink) Close() {
+	if err := k.stored.Close(); err != nil {
+		k.g.log.Error("evidence could not be closed", "run", k.ref.Job, "err", err)
+	}
+}
+
+// Ask implements link.Handler.
+func (g *Gateway) Ask(ctx context.Context, c *link.CoordinatorSession, q link.Ask) (link.Answer, error) {
+	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), q.ID, q.Question)
+	if _, stale := lease.IsStale(err); stale || errors.Is(err, store.ErrNotFound) {
+		return link.Answer{}, &link.RemoteError{Code: "stale", Message: "this attempt does not stand any more"}
+	}
+	if err != nil {
+		return link.Answer{}, err
+	}
+	return link.Answer{ID: a.ID, Approved: a.Approved, Comment: a.Comment}, nil
+}

@@ -1,0 +1,321 @@
+// Package gateway is the coordinator's end of runner sessions: it turns the
+// messages of protocol/link into calls of the lease queue and of the run service,
+// and the queue's decisions into messages. It decides nothing itself but the
+// takeover rule: the newest session of a runner is the runner; an older one is
+// closed and told so.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/evidence"
+	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// Config of a Gateway. Queue, Runs, Runners and Evidence are required.
+type Config struct {
+	Queue    *lease.Queue
+	Runs     *run.Service
+	Runners  *pairing.Runners
+	Evidence *evidence.Store
+	// Version is the coordinator's, MinVersion the oldest runner that gets work.
+	Version, MinVersion string
+	Timing              link.Timing
+	Log                 *slog.Logger
+}
+
+// Gateway serves runners at link.Path.
+type Gateway struct {
+	cfg      Config
+	log      *slog.Logger
+	acceptor *link.Acceptor
+
+	mu       sync.Mutex
+	sessions map[string]*session // by runner
+	local    map[string]bool     // runners inside this process
+	last     map[string]string   // the instance that a runner had last
+}
+
+// session is a runner that is connected.
+type session struct {
+	link      *link.CoordinatorSession
+	workspace string
+	holder    run.Holder
+	instance  string
+	detach    func()
+
+	mu     sync.Mutex
+	runner lease.Runner
+}
+
+func (s *session) lease() lease.Runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runner
+}
+
+// New returns a gateway and makes the run service tell it what concerns runners.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{cfg: cfg, log: cfg.Log, sessions: map[string]*session{}, local: map[string]bool{}, last: map[string]string{}}
+	acceptor, err := link.NewAcceptor(link.AcceptConfig{
+		Handler: g, Authenticate: g.authenticate, MinVersion: cfg.MinVersion, Version: cfg.Version,
+		Timing: cfg.Timing, Logger: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g.acceptor = acceptor
+	cfg.Runs.OnStopping(g.stopping)
+	cfg.Runs.OnAudience(g.audience)
+	return g, nil
+}
+
+// ServeHTTP upgrades a runner's request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.acceptor.ServeHTTP(w, r) }
+
+// Sessions is the number of connected runners.
+func (g *Gateway) Sessions() int { return g.acceptor.Sessions() }
+
+// Local marks a runner as one inside this process: it serves every workspace.
+func (g *Gateway) Local(runnerID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.local[runnerID] = true
+}
+
+// Shutdown tells every runner to come back later, closes the sessions, and waits
+// for what they were doing, until ctx ends.
+func (g *Gateway) Shutdown(ctx context.Context, retryAfter time.Duration) error {
+	g.acceptor.Drain(link.Drain{RetryAfter: link.Duration(retryAfter), Reason: "the coordinator is going away"})
+	return g.acceptor.Shutdown(ctx, retryAfter)
+}
+
+func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.Secret) (link.Principal, error) {
+	record, err := g.cfg.Runners.Resolve(ctx, string(token))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
+			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}
+	case err != nil:
+		return link.Principal{}, err
+	case record.RevokedAt != nil:
+		return link.Principal{}, &link.RefusedError{Status: http.StatusForbidden, Code: "revoked",
+			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runners pair"}
+	}
+	return link.Principal{Runner: record.ID, Value: record}, nil
+}
+
+// Hello implements link.Handler: the runner becomes present, an older session of
+// it is taken over, and each lease that it holds gets its verdict.
+func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
+	record := c.Principal().Value.(*store.RunnerRecord)
+	s := &session{link: c, workspace: record.Workspace, instance: h.Instance}
+	s.holder = run.Holder{Runner: record.Runner}
+	s.holder.Runner.Hostname = h.Hostname
+	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
+
+	g.mu.Lock()
+	s.holder.Local = g.local[record.ID]
+	old, before := g.sessions[record.ID], g.last[record.ID]
+	g.sessions[record.ID], g.last[record.ID] = s, h.Instance
+	g.mu.Unlock()
+	if old != nil {
+		g.takeOver(old, s)
+	}
+	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
+		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
+		Capabilities: capabilities, Slots: h.Slots,
+	})
+	s.runner = lease.Runner{
+		ID: record.ID, Home: "runner " + record.ID, Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
+		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
+	}
+	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
+	if err != nil {
+		return link.Welcome{}, err
+	}
+	for _, missing := range adopted.Missing {
+		// Another process of this runner held it and is gone: that one swept what
+		// it ran before it connected. The same process has only lost an answer,
+		// and asks again.
+		if before == "" || before == h.Instance {
+			continue
+		}
+		if err := g.cfg.Runs.GiveBack(ctx, missing.Ref, "the runner was restarted"); err != nil {
+			g.log.Warn("lost attempt could not be taken back, its lease will expire", "run", missing.Job, "err", err)
+		}
+	}
+	g.log.Info("runner connected", "runner", record.ID, "label", record.Label, "version", h.Version, "held", len(h.Leases))
+	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
+}
+
+// takeOver closes the older session of a runner. The same process that has
+// reconnected is told nothing.
+func (g *Gateway) takeOver(old, s *session) {
+	reason := link.CloseReason{Code: link.CloseNormal, Message: "reconnected"}
+	if old.instance != s.instance {
+		reason = link.CloseReason{Code: link.CloseTakenOver,
+			Message: fmt.Sprintf("another process on %s uses this runner's credential", s.holder.Runner.Hostname)}
+		g.log.Warn("runner taken over by another process", "runner", s.holder.Runner.ID, "host", s.holder.Runner.Hostname)
+	}
+	go old.link.Close(reason)
+}
+
+// Closed implements link.Handler.
+func (g *Gateway) Closed(c *link.CoordinatorSession, err error) {
+	id := c.Principal().Runner
+	g.mu.Lock()
+	s := g.sessions[id]
+	current := s != nil && s.link == c
+	if current {
+		delete(g.sessions, id)
+	}
+	g.mu.Unlock()
+	if !current {
+		return // taken over: the newer session is the runner
+	}
+	if s.detach != nil {
+		s.detach()
+	}
+	g.log.Info("runner disconnected", "runner", id, "reason", err)
+	// The coordinator may be closing as well; then nothing needs to know.
+	if err := g.cfg.Queue.RemoveRunner(context.Background(), id); err != nil && !errors.Is(err, lease.ErrClosed) {
+		g.log.Error("queue was not told that a runner left", "runner", id, "err", err)
+	}
+}
+
+// Heartbeat implements link.Handler.
+func (g *Gateway) Heartbeat(ctx context.Context, c *link.CoordinatorSession, hb link.Heartbeat) (link.HeartbeatAck, error) {
+	id := c.Principal().Runner
+	standings, err := g.cfg.Queue.Renew(ctx, id, refs(hb.Leases))
+	if err != nil {
+		return link.HeartbeatAck{}, err
+	}
+	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots}
+	if hb.Degraded != "" {
+		beat.Status = &protocol.RunnerStatus{Text: protocol.Clip(hb.Degraded, 200), Level: "warn", At: protocol.At(time.Now())}
+	}
+	g.cfg.Runners.Seen(id, beat)
+	return link.HeartbeatAck{Leases: verdicts(standings)}, nil
+}
+
+// Status implements link.Handler.
+func (g *Gateway) Status(_ context.Context, c *link.CoordinatorSession, st link.Status) {
+	g.cfg.Runners.SetStatus(c.Principal().Runner, &protocol.RunnerStatus{Text: protocol.Clip(st.Text, 200), Level: st.Level, At: protocol.At(time.Now())})
+}
+
+// Drain implements link.Handler.
+func (g *Gateway) Drain(_ context.Context, c *link.CoordinatorSession, d link.Drain) {
+	g.cfg.Runners.SetStatus(c.Principal().Runner, &protocol.RunnerStatus{Text: "draining: " + protocol.Clip(d.Reason, 180), Level: "info", At: protocol.At(time.Now())})
+}
+
+// Committed is told of the queue's changes: a runner that took a lease and did
+// not acknowledge its start is shown as degraded (F6).
+func (g *Gateway) Committed(events []lease.Event) {
+	for i := range events {
+		if ev := &events[i]; ev.Kind == lease.JobRequeued && ev.Cause == lease.CauseStartTimeout {
+			g.cfg.Runners.SetStatus(ev.Runner, &protocol.RunnerStatus{
+				Text: "degraded: took " + ev.Job + " and did not start it", Level: "warn", At: protocol.At(ev.At)})
+		}
+	}
+}
+
+// stopping tells the holder of an attempt to end it. It is called on the writer's
+// goroutine.
+func (g *Gateway) stopping(ev lease.Event) {
+	g.mu.Lock()
+	s := g.sessions[ev.Runner]
+	g.mu.Unlock()
+	if s == nil {
+		return // it hears it when it comes back
+	}
+	go func() {
+		if err := s.link.Cancel(link.Cancel{Run: ev.Job, Job: ev.Job, Epoch: ev.Attempt, Reason: ev.Reason}); err != nil {
+			g.log.Debug("cancel will be told by the next heartbeat", "run", ev.Job, "err", err)
+		}
+	}()
+}
+
+// audience makes the runners of a workspace serve somebody new.
+func (g *Gateway) audience(workspace string) {
+	g.mu.Lock()
+	var all []*session
+	for _, s := range g.sessions {
+		if s.holder.Local || s.workspace == workspace {
+			all = append(all, s)
+		}
+	}
+	g.mu.Unlock()
+	for _, s := range all {
+		serves := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local)
+		s.mu.Lock()
+		same := slices.Equal(serves, s.runner.Serves)
+		s.runner.Serves = serves
+		r := s.runner
+		s.mu.Unlock()
+		if same {
+			continue
+		}
+		if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
+			g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)
+		}
+	}
+}
+
+// Revoked closes a runner's session at once and fences its leases: nothing that
+// it still sends can change a record (F35).
+func (g *Gateway) Revoked(runnerID string) {
+	if err := g.cfg.Queue.Fence(context.Background(), runnerID); err != nil {
+		g.log.Error("leases of a revoked runner could not be fenced", "runner", runnerID, "err", err)
+	}
+	g.mu.Lock()
+	s := g.sessions[runnerID]
+	g.mu.Unlock()
+	if s != nil {
+		go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
+	}
+}
+
+func refs(held []link.HeldLease) []lease.Ref {
+	out := make([]lease.Ref, len(held))
+	for i, l := range held {
+		out[i] = ref(l.AttemptRef)
+	}
+	return out
+}
+
+func ref(a link.AttemptRef) lease.Ref {
+	return lease.Ref{Job: a.Job, Attempt: a.Epoch, Token: string(a.Token)}
+}
+
+func verdicts(standings []lease.Standing) []link.LeaseVerdict {
+	out := make([]link.LeaseVerdict, len(standings))
+	for i, s := range standings {
+		v := link.LeaseVerdict{Run: s.Ref.Job, Job: s.Ref.Job, Epoch: s.Ref.Attempt, TTL: link.Duration(s.TTL), Reason: s.Reason}
+		switch s.Verdict {
+		case lease.Stands:
+			v.Standing = link.Stands
+		case lease.Stop:
+			v.Standing = link.Cancelled
+		default:
+			v.Standing, v.Reason = link.Stale, "another attempt has taken its place, or its lease has run out"
+		}
+		out[i] = v
+	}
+	return out
+}

@@ -1,0 +1,205 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// OnChange is the queue's hook: it tells the record what has become of the job,
+// inside the same transaction. What an operation's own hook has written already
+// stays.
+func (s *Service) OnChange(tx *sqlite.Tx, ev *lease.Event) error {
+	switch ev.Kind {
+	case lease.JobLeased:
+		at := protocol.At(ev.At)
+		err := s.cfg.Store.PutAttempt(tx, ev.Job, protocol.Attempt{Attempt: ev.Attempt, Runner: ev.Runner, Outcome: protocol.AttemptActive, LeasedAt: &at})
+		if err != nil {
+			return err
+		}
+		return s.event(tx, ev, protocol.RunLeased, "")
+	case lease.JobRequeued:
+		return s.requeued(tx, ev)
+	case lease.JobParked:
+		return s.parked(tx, ev)
+	case lease.JobResumed:
+		return s.resumed(tx, ev)
+	case lease.JobStopping:
+		return s.event(tx, ev, protocol.RunCancelling, ev.Reason)
+	case lease.JobSettled:
+		return s.settled(tx, ev)
+	}
+	return nil
+}
+
+func (s *Service) event(tx *sqlite.Tx, ev *lease.Event, kind, message string) error {
+	return s.cfg.Store.AppendEvent(tx, ev.Job, protocol.RunEvent{At: protocol.At(ev.At), Kind: kind, Attempt: ev.Attempt, Runner: ev.Runner, Message: message})
+}
+
+func (s *Service) requeued(tx *sqlite.Tx, ev *lease.Event) error {
+	outcome, message := protocol.AttemptReleased, ev.Reason
+	if ev.Cause != lease.CauseCaller {
+		outcome, message = protocol.AttemptExpired, causeSentence(ev)
+	}
+	if err := s.endAttempt(tx, ev, outcome, message); err != nil {
+		return err
+	}
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		r.Status, r.StartedAt, r.Suspended, r.Provenance = protocol.StatusQueued, nil, nil, nil
+		r.UpdatedAt = protocol.At(ev.At)
+		if r.Placement != nil && !ev.Deadline.IsZero() {
+			at := protocol.At(ev.Deadline)
+			r.Placement.QueueDeadline = &at
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunRequeued, message)
+}
+
+// causeSentence says why the queue took an attempt away.
+func causeSentence(ev *lease.Event) string {
+	switch ev.Cause {
+	case lease.CauseExpired:
+		return fmt.Sprintf("runner %s did not renew its lease in time", ev.Runner)
+	case lease.CauseRestart:
+		return fmt.Sprintf("runner %s did not come back after the coordinator was restarted", ev.Runner)
+	case lease.CauseStartTimeout:
+		return fmt.Sprintf("runner %s took the run but did not acknowledge its start", ev.Runner)
+	case lease.CauseQueueDeadline:
+		return ev.Reason
+	}
+	return ev.Reason
+}
+
+// endAttempt notes how an attempt ended, if it is still noted as active.
+func (s *Service) endAttempt(tx *sqlite.Tx, ev *lease.Event, outcome, message string) error {
+	if ev.Attempt == 0 {
+		return nil
+	}
+	a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	if a.Outcome != protocol.AttemptActive {
+		return nil
+	}
+	at := protocol.At(ev.At)
+	a.Outcome, a.Message, a.EndedAt, a.Result = outcome, message, &at, nil
+	return s.cfg.Store.PutAttempt(tx, ev.Job, *a)
+}
+
+func (s *Service) parked(tx *sqlite.Tx, ev *lease.Event) error {
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		at := protocol.At(ev.At)
+		r.Status, r.UpdatedAt = protocol.StatusSuspended, at
+		if r.Suspended == nil { // else Ask has written the question
+			r.Suspended = &protocol.Suspension{Kind: protocol.ApprovalBeforeStart, Since: at}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunSuspended, ev.Reason)
+}
+
+func (s *Service) resumed(tx *sqlite.Tx, ev *lease.Event) error {
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		r.Status, r.UpdatedAt, r.Suspended = protocol.StatusQueued, protocol.At(ev.At), nil
+		if ev.State == lease.Leased {
+			r.Status = protocol.StatusRunning
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunResumed, ev.Reason)
+}
+
+// settled writes the end of a run that the queue decided. What a holder settled
+// has its result from Finish.
+func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
+	if ev.Outcome == lease.Succeeded || ev.Outcome == lease.Failed {
+		return nil
+	}
+	failure := s.failureOf(ev)
+	if ev.Outcome == lease.Exhausted && ev.Attempt > 0 {
+		// The last attempt may have said itself what went wrong.
+		a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+		if err != nil {
+			return err
+		}
+		if a.Result != nil && a.Result.Failure != nil {
+			failure = *a.Result.Failure
+			failure.Retryable = false
+		}
+	}
+	outcome := protocol.AttemptExpired
+	if ev.Outcome == lease.Cancelled || ev.Outcome == lease.Rejected {
+		outcome = protocol.AttemptCancelled
+	}
+	if err := s.endAttempt(tx, ev, outcome, failure.Message); err != nil {
+		return err
+	}
+	done := false
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		if r.Status.Terminal() { // Finish has written it
+			done = true
+			return nil
+		}
+		fail(r, &failure, protocol.At(ev.At))
+		return nil
+	})
+	if err != nil || done {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunSettled, failure.Message)
+}
+
+// fail ends a record without a result.
+func fail(r *protocol.Run, f *protocol.Failure, at protocol.Time) {
+	r.Status, r.UpdatedAt, r.FinishedAt, r.Suspended = protocol.StatusFailed, at, &at, nil
+	r.Failure = f
+	r.Error = &protocol.RunError{Code: f.Code, Message: f.Message}
+	r.Verdict, r.VerdictBasis = nil, nil
+	if r.Placement != nil {
+		r.Placement.QueueDeadline = nil
+	}
+}
+
+func (s *Service) failureOf(ev *lease.Event) protocol.Failure {
+	f := protocol.Failure{Stage: protocol.StageDispatch, Class: protocol.ClassInfra, RunnerID: ev.Runner}
+	if ev.Started {
+		f.Stage = protocol.StageRun
+	}
+	switch ev.Outcome {
+	case lease.Cancelled:
+		f.Reason, f.Code, f.Message = protocol.ReasonCancelled, protocol.CodeCancelled, sentence("the run was cancelled", ev.Reason)
+	case lease.Rejected:
+		f.Reason, f.Code, f.Message = protocol.ReasonRejected, protocol.CodeCancelled, sentence("a person rejected the run", ev.Reason)
+	case lease.Unschedulable:
+		f.Reason, f.Code, f.Message = protocol.ReasonUnschedulable, protocol.CodeUpstreamError, sentence("no runner took the run before its queue deadline", ev.Reason)
+		f.Retryable = true
+	default:
+		f.Reason, f.Code, f.Message = protocol.ReasonLost, protocol.CodeUpstreamError,
+			fmt.Sprintf("%s; %d attempts were lost, which is the limit", causeSentence(ev), ev.Failures)
+		if ev.Cause == lease.CauseRestart {
+			f.Reason = protocol.ReasonCoordinatorRestart
+		}
+		f.Limit = &protocol.Limit{Name: "maxAttempts", Unit: "attempts", Configured: float64(ev.Failures), Measured: float64(ev.Failures)}
+	}
+	return f
+}
+
+func sentence(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
+}

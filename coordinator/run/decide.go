@@ -1,0 +1,116 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Cancel ends a run. One that nobody works on is settled when it returns; else its
+// runner is told, and the run is settled with the evidence so far when it has
+// ended the job, or when its lease has run out.
+func (s *Service) Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
+	run, err := s.find(ctx, p, id)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	if run.Status.Terminal() {
+		if run.Error != nil && run.Error.Code == protocol.CodeCancelled {
+			return *run, nil // cancelling again is no mistake
+		}
+		return protocol.Run{}, protocol.Conflict("run %s has %s already", run.ID, run.Status)
+	}
+	_, err = s.queue.Cancel(ctx, run.ID, "by "+p.Subject)
+	var state *lease.StateError
+	if err != nil && !errors.As(err, &state) { // it has settled meanwhile: answer what it is
+		return protocol.Run{}, fmt.Errorf("run: cancel %s: %w", id, err)
+	}
+	return s.Get(ctx, p, id)
+}
+
+// Approve lets a suspended run go on: it is queued, or its job's question is
+// answered with yes.
+func (s *Service) Approve(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error) {
+	return s.decide(ctx, p, id, d, true)
+}
+
+// Reject refuses: a run that waited to start fails, a job that asked hears no and
+// goes on as it thinks right.
+func (s *Service) Reject(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error) {
+	return s.decide(ctx, p, id, d, false)
+}
+
+func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d protocol.Decision, approved bool) (protocol.Run, error) {
+	run, err := s.find(ctx, p, id)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	if run.Suspended == nil {
+		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision: it is %s", run.ID, run.Status)
+	}
+	asked := *run.Suspended
+	if asked.Kind == protocol.ApprovalBeforeStart && !approved {
+		_, err = s.queue.Reject(ctx, run.ID, sentence("by "+p.Subject, d.Comment))
+	} else {
+		err = s.queue.Resume(ctx, run.ID, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			if asked.Kind != protocol.SuspendedAsk {
+				return nil
+			}
+			a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+			if err != nil {
+				return err
+			}
+			a.Result = nil
+			a.Answers = append(a.Answers, protocol.Answered{ID: asked.ID, Question: asked.Question, Approved: approved,
+				Comment: d.Comment, By: p.Subject, At: protocol.At(ev.At)})
+			return s.cfg.Store.PutAttempt(tx, ev.Job, *a)
+		}))
+	}
+	var state *lease.StateError
+	if errors.As(err, &state) {
+		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision any more: it is %s", run.ID, state.State)
+	}
+	if err != nil {
+		return protocol.Run{}, fmt.Errorf("run: decide %s: %w", id, err)
+	}
+	return s.Get(ctx, p, id)
+}
+
+// Ask suspends a running job with a question and waits until a person has
+// answered it. The answer is kept with the attempt: asked again with the same
+// question id, after a lost session or a restart, it is given again.
+func (s *Service) Ask(ctx context.Context, ref lease.Ref, questionID, question string) (protocol.Answered, error) {
+	for {
+		changed := s.watch.changed(ref.Job)
+		a, err := s.cfg.Store.Attempt(ctx, ref.Job, ref.Attempt)
+		if err != nil {
+			return protocol.Answered{}, err
+		}
+		for _, answer := range a.Answers {
+			if answer.ID == questionID {
+				return answer, nil
+			}
+		}
+		// Another question of the same job may be open: then this one waits for
+		// its turn, since parking a parked attempt changes nothing.
+		err = s.queue.ParkLease(ctx, ref, question, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			return s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+				r.Suspended = &protocol.Suspension{Kind: protocol.SuspendedAsk, ID: questionID, Question: question, Since: protocol.At(ev.At)}
+				return nil
+			})
+		}))
+		if err != nil {
+			return protocol.Answered{}, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return protocol.Answered{}, ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// find is the record of a run in the principal's workspace.
+func (s *Service) find(ctx context.Context, p auth.Principal, id string) (*protocol.Run, error) {
+	r, err := s.cfg.Store.Run(ctx, p.Workspace, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, protocol.NotFound("no run %q in workspace %s", protocol.Clip(id, 80), p.Workspace).
+			WithHint("GET /runs lists the runs of this workspace")
+	}
+	return r, err
+}
+
+// List is a page of runs, newest first, and the cursor of the next.
+func (s *Service) List(ctx context.Context, p auth.Principal, f store.RunFilter) ([]protocol.Run, string, error) {
+	f.Workspace = p.Workspace
+	return s.cfg.Store.Runs(ctx, f)
+}
+
+// Get is one run with its case, its result and, while it waits, the reason why.
+func (s *Service) Get(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
+	r, err := s.find(ctx, p, id)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	doc, err := s.cfg.Store.RunSpec(ctx, r.ID)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	sp, err := decodeSpec(doc)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	r.CaseSpec = &sp.Case
+	if !r.Status.Terminal() {
+		return *r, s.explain(ctx, r)
+	}
+	if r.Attempt > 0 {
+		r.Result, err = s.result(ctx, r)
+	}
+	if r.Result == nil {
+		r.Result = synthesized(r)
+	}
+	return *r, err
+}
+
+// explain adds what a run waits for, as the matcher that leases says it (P9).
+func (s *Service) explain(ctx context.Context, r *protocol.Run) error {
+	x, err := s.queue.Explain(ctx, r.ID)
+	if errors.Is(err, lease.ErrUnknownJob) {
+		return nil
+	}
+	if err != nil || x.State == lease.Settled || r.Placement == nil {
+		return err
+	}
+	r.Placement.BlockedReason, r.Placement.QueueDeadline = "", nil
+	if x.Why == lease.WhyRunning {
+		return nil
+	}
+	r.Placement.BlockedReason = x.Sentence
+	if !x.Deadline.IsZero() {
+		at := protocol.At(x.Deadline)
+		r.Placement.QueueDeadline = &at
+	}
+	return nil
+}
+
+// synthesized is the result of a run that never produced one, in the shape that
+// clients of a failed run expect.
+func synthesized(r *protocol.Run) *protocol.CaseResult {
+	f := r.Failure
+	if f == nil {
+		return nil
+	}
+	return &protocol.CaseResult{
+		CaseID: r.CaseID, Harness: r.Harness.String(), EvidenceVersion: protocol.EvidenceVersion,
+		Trace:    []protocol.TraceEvent{{Kind: protocol.EventError, T: float64(r.UpdatedAt.UnixMilli()), Message: f.Message}},
+		Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt},
+		Scores: []protocol.Score{protocol.Unmeasured(f.Stage, "error", protocol.ReasonMissingEvidence, f.Retryable,
+			"["+f.Class+"] "+f.Message)},
+		Failure: f, Provenance: r.Provenance,
+	}
+}
+
+// Events is the run's life so far.
+func (s *Service) Events(ctx context.Context, p auth.Principal, id string) ([]protocol.RunEvent, error) {
+	r, err := s.find(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Store.RunEvents(ctx, r.ID)
+}
+
+// Attempts are the run's attempts with their results, late ones included.
+func (s *Service) Attempts(ctx context.Context, p auth.Principal, id string) ([]protocol.Attempt, error) {
+	r, err := s.find(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.cfg.Store.Attempts(ctx, r.ID)
+}
+
+// Placement says where a run is and why it waits.
+func (s *Service) Placement(ctx context.Context, p auth.Principal, id string) (protocol.PlacementView, error) {
+	r, err := s.find(ctx, p, id)
+	if err != nil {
+		return protocol.PlacementView{}, err
+	}
+	view := protocol.PlacementView{Status: r.Status, Found: true, Placement: &protocol.CasePlacement{
+		Phase: "dead", Events: []protocol.PlacementEvent{}, AgeSeconds: s.cfg.Now().Sub(r.CreatedAt.Time).Round(time.Millisecond).Seconds(),
+	}}
+	pl := view.Placement
+	if r.Provenance != nil {
+		pl.Unit, pl.Node = r.Provenance.Runner, r.Provenance.Hostname
+	}
+	if !r.Status.Terminal() {
+		if err := s.placementOf(ctx, r, pl); err != nil {
+			return protocol.PlacementView{}, err
+		}
+	}
+	events, err := s.cfg.Store.RunEvents(ctx, r.ID)
+	if err != nil {
+		return protocol.PlacementView{}, err
+	}
+	for _, e := range events {
+		message := e.Message
+		if message == "" {
+			message = e.Kind
+		}
+		pl.Events = append(pl.Events, protocol.PlacementEvent{Type: e.Kind, Message: message, At: e.At.Format(time.RFC3339Nano)})
+	}
+	return view, nil
+}
+
+func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol.CasePlacement) error {
+	x, err := s.queue.Explain(ctx, r.ID)
+	if errors.Is(err, lease.ErrUnknownJob) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch x.Why {
+	case lease.WhyStarting:
+		pl.Phase, pl.Unit = "starting", x.Runner
+	case lease.WhyRunning, lease.WhyStopping:
+		pl.Phase, pl.Unit = "running", x.Runner
+	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge:
+		pl.Phase, pl.BlockedReason = "blocked", x.Sentence
+	case lease.WhySettled:
+	default:
+		pl.Phase, pl.BlockedReason = "queued", x.Sentence
+	}
+	if !x.Deadline.IsZero() {
+		at := protocol.At(x.Deadline)
+		pl.QueueDeadline = &at
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// LocalRuntime is the id of the runtime that runners inside the coordinator's
+// process serve.
+const LocalRuntime = "local"
+
+// Pools are named so that a person who reads one in a sentence knows what it is.
+func runnerPool(id string) string                  { return "runner " + id }
+func workspacePool(workspace string) string        { return workspace + "/" + protocol.TargetSelfWorkspace }
+func selfPool(workspace, subject string) string    { return workspace + "/self of " + subject }
+func runtimePool(workspace, runtime string) string { return workspace + "/runtime " + runtime }
+func autoPool(workspace, subject string) string    { return workspace + autoInfix + subject }
+func autoSubject(workspace, pool string) (string, bool) {
+	return strings.CutPrefix(pool, workspace+autoInfix)
+}
+
+const autoInfix = "/auto for "
+
+// audience knows for whom runs were submitted to "auto", since every runner that
+// belongs to a whole workspace serves each of those.
+type audience struct {
+	mu    sync.Mutex
+	known map[string]map[string]bool // workspace -> subjects
+	grown func(workspace string)
+}
+
+// add reports whether the pair is new.
+func (a *audience) add(workspace, subject string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	subjects := a.known[workspace]
+	if subjects == nil {
+		subjects = map[string]bool{}
+		a.known[workspace] = subjects
+	}
+	if subjects[subject] {
+		return false
+	}
+	subjects[subject] = true
+	return true
+}
+
+// pools are the auto pools of a workspace, or of all ("").
+func (a *audience) pools(workspace string) []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var pools []string
+	for w, subjects := range a.known {
+		if workspace != "" && w != workspace {
+			continue
+		}
+		for subject := range subjects {
+			pools = append(pools, autoPool(w, subject))
+		}
+	}
+	slices.Sort(pools)
+	return pools
+}
+
+func (a *audience) workspaces() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []string
+	for w := range a.known {
+		all = append(all, w)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// OnAudience sets who is told that the runners of a workspace must serve
+// somebody new: their Serves has changed.
+func (s *Service) OnAudience(f func(workspace string)) {
+	s.audience.mu.Lock()
+	defer s.audience.mu.Unlock()
+	s.audience.grown = f
+}
+
+// Serves are the pools that a runner takes jobs from, its own first. Local is for
+// runners inside this process.
+func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []string {
+	if local {
+		var pools []string
+		for _, w := range s.audience.workspaces() {
+			pools = append(pools, runtimePool(w, LocalRuntime))
+		}
+		return append(append([]string{runnerPool(r.ID)}, pools...), s.audience.pools("")...)
+	}
+	if r.Owner == pairing.WorkspaceOwner(workspace) {
+		return append([]string{runnerPool(r.ID), workspacePool(workspace)}, s.audience.pools(workspace)...)
+	}
+	return []string{runnerPool(r.ID), selfPool(workspace, r.Owner), autoPool(workspace, r.Owner)}
+}
+
+// route is where a run goes.
+type route struct {
+	pool string
+	why  string
+}
+
+// route finds the pool of a target, or says what is missing.
+func (s *Service) route(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+	switch {
+	case target == protocol.TargetAuto:
+		return s.routeAuto(ctx, p, needs)
+	case target == protocol.TargetSelf:
+		own, err := s.cfg.Runners.List(ctx, p.Workspace, p.Subject)
+		if err != nil {
+			return route{}, err
+		}
+		if len(own) == 0 {
+			return route{}, protocol.NotFound("you have no runner in workspace %s", p.Workspace).WithHint("%s", pairHint)
+		}
+		return route{selfPool(p.Workspace, p.Subject), "any of the submitter's own runners"}, capable(own, needs)
+	case target == protocol.TargetSelfWorkspace:
+		shared, err := s.cfg.Runners.List(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
+		if err != nil {
+			return route{}, err
+		}
+		if len(shared) == 0 {
+			return route{}, protocol.NotFound("workspace %s has no runner of its own", p.Workspace).
+				WithHint("an admin pairs one: POST /workspace/runners")
+		}
+		return route{workspacePool(p.Workspace), "any of the workspace's own runners"}, capable(shared, needs)
+	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
+		return s.routeRunner(ctx, p, target, needs)
+	case target == LocalRuntime && s.cfg.Local:
+		s.welcome(p.Workspace, p.Subject)
+		return route{runtimePool(p.Workspace, LocalRuntime), "the runtime that was named"}, nil
+	}
+	return route{}, protocol.NotFound("no runtime %q in workspace %s", protocol.Clip(target, 80), p.Workspace).
+		WithHint("a run names self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it")
+}
+
+const pairHint = "pair one: everdict runners pair, then everdict runner on that machine"
+
+func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+	id := strings.TrimPrefix(strings.TrimPrefix(target, protocol.TargetSelfPrefix), "ws:")
+	r, err := s.cfg.Runners.Get(ctx, p.Workspace, id)
+	if err != nil {
+		return route{}, err
+	}
+	if r.Owner != p.Subject && r.Owner != pairing.WorkspaceOwner(p.Workspace) {
+		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
+			WithHint("a personal runner takes its owner's runs only")
+	}
+	return route{runnerPool(r.ID), fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
+}
+
+func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []string) (route, error) {
+	all, err := s.cfg.Runners.List(ctx, p.Workspace, "")
+	if err != nil {
+		return route{}, err
+	}
+	usable := slices.DeleteFunc(all, func(r protocol.Runner) bool {
+		return r.Owner != p.Subject && r.Owner != pairing.WorkspaceOwner(p.Workspace)
+	})
+	if len(usable) == 0 && !s.cfg.Local {
+		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired", p.Workspace).
+			WithHint("%s", pairHint)
+	}
+	if !s.cfg.Local {
+		if err := capable(usable, needs); err != nil {
+			return route{}, err
+		}
+	}
+	s.welcome(p.Workspace, p.Subject)
+	return route{autoPool(p.Workspace, p.Subject), "no runtime was named: any pool of the workspace that can run it"}, nil
+}
+
+// welcome makes the shared runners of a workspace serve a subject.
+func (s *Service) welcome(workspace, subject string) {
+	if !s.audience.add(workspace, subject) {
+		return
+	}
+	s.audience.mu.Lock()
+	grown := s.audience.grown
+	s.audience.mu.Unlock()
+	if grown != nil {
+		grown(workspace)
+	}
+}
+
+// capable refuses a run that none of the runners could ever take. A runner that
+// has never connected offers what its pairing declared.
+func capable(runners []protocol.Runner, needs []string) error {
+	var have []string
+	for _, r := range runners {
+		if !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+			return nil
+		}
+		have = append(have, r.Capabilities...)
+	}
+	slices.Sort(have)
+	have = slices.Compact(have)
+	var missing []string
+	for _, n := range needs {
+		if !slices.Contains(have, n) {
+			missing = append(missing, n)
+		}
+	}
+	if len(missing) == 0 {
+		return nil // each is there, though on no single machine yet: the placement says so
+	}
+	// Only what no laptop can grow overnight is refused; the rest waits and says why.
+	if !slices.Contains(missing, protocol.CapGPU) {
+		return nil
+	}
+	return protocol.BadRequest("no runner that this run can go to offers %s", strings.Join(missing, ", ")).
+		WithHint("the runners offer: %s", strings.Join(have, ", ")).
+		WithData("need", needs).WithData("missing", missing).WithData("have", have)
+}
+
+// requirements is what a runner must offer for a case.
+func requirements(c *protocol.Case, h *protocol.HarnessSpec) lease.Requirements {
+	var r lease.Requirements
+	need := func(capability string) {
+		if !slices.Contains(r.Capabilities, capability) {
+			r.Capabilities = append(r.Capabilities, capability)
+		}
+	}
+	if c.Env.Kind == protocol.EnvRepo {
+		need(protocol.CapGit)
+	}
+	if c.Image != "" || h.Image != "" {
+		need(protocol.CapDocker)
+	}
+	for _, res := range []*protocol.Resources{h.Resources, c.Resources} {
+		if res == nil {
+			continue
+		}
+		if res.GPU > 0 {
+			need(protocol.CapGPU)
+		}
+		if res.MemoryMB > 0 {
+			r.MemoryMB = int64(res.MemoryMB)
+		}
+	}
+	if c.Placement != nil {
+		switch c.Placement.OS {
+		case "windows":
+			need(protocol.CapOSWindows)
+			r.OS = "windows"
+		case "macos":
+			need(protocol.CapOSMacOS)
+			r.OS = "darwin"
+		case "linux":
+			r.OS = "linux"
+		}
+	}
+	return r
+}

@@ -1,0 +1,120 @@
+package run
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/evidence"
+	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Config of a Service. All but Local, Now and Log are required.
+type Config struct {
+	Store    *store.Store
+	Registry *registry.Registry
+	Runners  *pairing.Runners
+	Evidence *evidence.Store
+	// Local says that runners inside this process serve the runtime "local" of
+	// every workspace.
+	Local bool
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Service is the runs of all workspaces. Its queue is set by Bind, because the
+// queue's hook is a method of the Service.
+type Service struct {
+	cfg   Config
+	log   *slog.Logger
+	queue *lease.Queue
+
+	watch    watchers
+	audience audience
+
+	mu       sync.Mutex
+	stopping func(lease.Event)
+}
+
+// New returns a service that works once Bind was called.
+func New(cfg Config) *Service {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]chan struct{}{}},
+		audience: audience{known: map[string]map[string]bool{}}}
+}
+
+// Bind gives the service its queue, and learns from what is queued whom the
+// runners of a workspace must serve.
+func (s *Service) Bind(ctx context.Context, q *lease.Queue) error {
+	s.queue = q
+	stats, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range stats.Counts {
+		if subject, ok := autoSubject(c.Workspace, c.Pool); ok {
+			s.audience.add(c.Workspace, subject)
+		}
+	}
+	return nil
+}
+
+// OnStopping sets who is told that a holder is to end its attempt. It is called
+// on the writer's goroutine and must return at once.
+func (s *Service) OnStopping(f func(lease.Event)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = f
+}
+
+// Committed is the queue's Committed hook: whoever watches a run looks again.
+func (s *Service) Committed(events []lease.Event) {
+	s.mu.Lock()
+	stopping := s.stopping
+	s.mu.Unlock()
+	for i := range events {
+		if events[i].Kind == lease.JobStopping && stopping != nil {
+			stopping(events[i])
+		}
+		s.watch.wake(events[i].Job)
+	}
+}
+
+func (s *Service) now() protocol.Time { return protocol.At(s.cfg.Now()) }
+
+// watchers wakes those who wait for a run to change.
+type watchers struct {
+	mu      sync.Mutex
+	waiting map[string]chan struct{}
+}
+
+// changed is closed with the next change of a run.
+func (w *watchers) changed(id string) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.waiting[id]
+	if c == nil {
+		c = make(chan struct{})
+		w.waiting[id] = c
+	}
+	return c
+}
+
+func (w *watchers) wake(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c := w.waiting[id]; c != nil {
+		close(c)
+		delete(w.waiting, id)
+	}
+}

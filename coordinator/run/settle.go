@@ -1,0 +1,238 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/coordinator/verdict"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Holder is the runner that speaks for an attempt.
+type Holder struct {
+	Runner protocol.Runner
+	// Local says that it runs inside this process.
+	Local bool
+}
+
+func (h Holder) provenance(attempt int64) *protocol.Provenance {
+	p := &protocol.Provenance{RanOn: "self-hosted", Runner: h.Runner.ID, RunnerLabel: h.Runner.Label, Hostname: h.Runner.Hostname,
+		By: h.Runner.Owner, Attestation: "self_reported", Attempt: attempt}
+	if h.Local {
+		p.RanOn, p.Attestation = "local", "managed"
+	}
+	return p
+}
+
+// Job is the document that a runner gets with its lease.
+func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
+	doc, err := s.cfg.Store.RunSpec(ctx, l.Job)
+	if err != nil {
+		return nil, fmt.Errorf("run: hand out %s: %w", l.Job, err)
+	}
+	var sp spec
+	if err := json.Unmarshal(doc, &sp); err != nil {
+		return nil, fmt.Errorf("run: hand out %s: %w", l.Job, err)
+	}
+	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, Case: sp.Case, Harness: sp.Harness})
+}
+
+// Started acknowledges that a runner has begun: the run is running from here.
+func (s *Service) Started(ctx context.Context, ref lease.Ref, h Holder) error {
+	return s.queue.Started(ctx, ref, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		at := protocol.At(ev.At)
+		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+			r.Status, r.StartedAt, r.UpdatedAt, r.Attempt = protocol.StatusRunning, &at, at, ev.Attempt
+			r.Provenance = h.provenance(ev.Attempt)
+			if r.Placement != nil {
+				r.Placement.QueueDeadline = nil
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+		if err != nil {
+			return err
+		}
+		a.RunnerLabel, a.StartedAt = h.Runner.Label, &at
+		if err := s.cfg.Store.PutAttempt(tx, ev.Job, *a); err != nil {
+			return err
+		}
+		return s.event(tx, ev, protocol.RunStarted, "")
+	}))
+}
+
+// GiveBack returns an attempt whose runner does not go on with it.
+func (s *Service) GiveBack(ctx context.Context, ref lease.Ref, reason string) error {
+	_, err := s.queue.GiveBack(ctx, ref, lease.Return{Reason: reason})
+	return err
+}
+
+// Finished is what became of a result.
+type Finished int8
+
+const (
+	// Accepted: the run is settled with it, or is tried again because of it.
+	Accepted Finished = iota
+	// Late: the attempt had been superseded; the result is kept and changed nothing.
+	Late
+)
+
+// Finish takes the result of an attempt. The evidence is on the disk before the
+// run is settled, and the run is settled once: a repeated result is Accepted
+// again, one of a superseded attempt is Late. A failure that a retry can help
+// brings the run back into the queue, as often as its job may be tried.
+func (s *Service) Finish(ctx context.Context, ref lease.Ref, h Holder, doc []byte) (Finished, error) {
+	result := s.decode(ref, h, doc)
+	if err := s.seal(ctx, ref); err != nil {
+		return 0, fmt.Errorf("run: finish %s: %w", ref.Job, err)
+	}
+	var err error
+	if f := result.Failure; f != nil && f.Retryable && f.Class == protocol.ClassInfra {
+		_, err = s.queue.Retry(ctx, ref, f.Message, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			return s.putResult(tx, ev, protocol.AttemptReleased, f.Message, result)
+		}))
+	} else {
+		err = s.settle(ctx, ref, result)
+	}
+	switch {
+	case err == nil, errors.Is(err, lease.ErrAlreadySettled):
+		return Accepted, nil
+	case errors.Is(err, lease.ErrUnknownJob):
+		return s.late(ctx, ref, h, result)
+	}
+	if _, stale := lease.IsStale(err); stale {
+		return s.late(ctx, ref, h, result)
+	}
+	return 0, fmt.Errorf("run: finish %s: %w", ref.Job, err)
+}
+
+func (s *Service) seal(ctx context.Context, ref lease.Ref) error {
+	a, err := s.cfg.Evidence.Attempt(ref.Job, ref.Attempt)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.Seal(ctx), a.Close())
+}
+
+// decode reads a result and brings what came from outside into shape. One that
+// cannot be read is a failure of its own: the attempt is over all the same.
+func (s *Service) decode(ref lease.Ref, h Holder, doc []byte) *protocol.CaseResult {
+	r := new(protocol.CaseResult)
+	if err := json.Unmarshal(doc, r); err != nil {
+		r = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt}, Failure: &protocol.Failure{
+			Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonMalformed, Code: protocol.CodeInternal,
+			Message: "the runner sent a result that cannot be read: " + protocol.Clip(err.Error(), 200),
+		}}
+	}
+	r.Trace = []protocol.TraceEvent{}
+	if r.Scores == nil {
+		r.Scores = []protocol.Score{}
+	}
+	for i := range r.Scores {
+		r.Scores[i] = r.Scores[i].Normalize()
+	}
+	r.Provenance = h.provenance(ref.Attempt)
+	if r.Failure != nil {
+		r.Failure.RunnerID = h.Runner.ID
+	}
+	return r
+}
+
+func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.CaseResult) error {
+	res := lease.Result{Outcome: lease.Succeeded}
+	attempt := protocol.AttemptSettled
+	if f := result.Failure; f != nil {
+		res = lease.Result{Outcome: lease.Failed, Reason: f.Message}
+		if f.Code == protocol.CodeCancelled {
+			res.Outcome, attempt = lease.Cancelled, protocol.AttemptCancelled
+		}
+	}
+	return s.queue.Settle(ctx, ref, res, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		if err := s.putResult(tx, ev, attempt, res.Reason, result); err != nil {
+			return err
+		}
+		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+			apply(r, result, protocol.At(ev.At))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.event(tx, ev, protocol.RunSettled, res.Reason)
+	}))
+}
+
+// apply writes the result into the record: what lists show.
+func apply(r *protocol.Run, result *protocol.CaseResult, at protocol.Time) {
+	if result.Failure != nil {
+		fail(r, result.Failure, at)
+	} else {
+		r.Status, r.UpdatedAt, r.FinishedAt, r.Suspended = protocol.StatusSucceeded, at, &at, nil
+	}
+	if result.Harness == "" && r.ResolvedHarness != nil {
+		result.Harness = r.ResolvedHarness.String()
+	}
+	result.CaseID = r.CaseID
+	r.Scores, r.Usage, r.Provenance = result.Scores, result.Usage, result.Provenance
+	r.Attempt = result.Provenance.Attempt
+	r.Verdict, r.VerdictBasis = verdict.Decide(result.Scores, result.Failure)
+}
+
+func (s *Service) putResult(tx *sqlite.Tx, ev *lease.Event, outcome, message string, result *protocol.CaseResult) error {
+	a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+	if err != nil {
+		return err
+	}
+	at := protocol.At(ev.At)
+	a.Outcome, a.Message, a.EndedAt, a.Result = outcome, message, &at, result
+	return s.cfg.Store.PutAttempt(tx, ev.Job, *a)
+}
+
+// late keeps the result of an attempt that does not stand any more, beside the
+// record and without touching it (P2).
+func (s *Service) late(ctx context.Context, ref lease.Ref, h Holder, result *protocol.CaseResult) (Finished, error) {
+	err := s.cfg.Store.DB().Write(ctx, func(tx *sqlite.Tx) error {
+		a, err := s.cfg.Store.ReadAttempt(tx, ref.Job, ref.Attempt)
+		if err != nil {
+			return err
+		}
+		if a.Runner != h.Runner.ID {
+			return store.ErrNotFound // somebody else's attempt
+		}
+		if a.LateAt != nil || a.Result != nil { // a repeat
+			return nil
+		}
+		at := s.now()
+		a.LateAt, a.Result = &at, result
+		if err := s.cfg.Store.PutAttempt(tx, ref.Job, *a); err != nil {
+			return err
+		}
+		return s.cfg.Store.AppendEvent(tx, ref.Job, protocol.RunEvent{At: at, Kind: protocol.RunLateResult, Attempt: ref.Attempt,
+			Runner: h.Runner.ID, Message: "the result of a superseded attempt arrived; it is kept as evidence and changes nothing"})
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, protocol.NotFound("attempt %d of %s is not known, or not this runner's", ref.Attempt, ref.Job)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("run: keep the late result of %s: %w", ref.Job, err)
+	}
+	s.watch.wake(ref.Job)
+	return Late, nil
+}
+
+// AttemptRunner is the runner that an attempt was leased to, or store.ErrNotFound.
+func (s *Service) AttemptRunner(ctx context.Context, runID string, attempt int64) (string, error) {
+	a, err := s.cfg.Store.Attempt(ctx, runID, attempt)
+	if err != nil {
+		return "", err
+	}
+	return a.Runner, nil
+}

@@ -1,0 +1,133 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// spec is what a run carries out, kept beside its record.
+type spec struct {
+	Case    protocol.Case        `json:"case"`
+	Harness protocol.HarnessSpec `json:"harness"`
+}
+
+// Submit accepts a run. When it returns, the record and its job are on the disk in
+// one transaction (P1). A *protocol.Problem says what is wrong with the request;
+// nothing was changed then (P15).
+func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.RunRequest) (protocol.Run, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.Run{}, err
+	}
+	for i := range req.Case.Graders {
+		if err := req.Case.Graders[i].ValidateConfig(); err != nil {
+			return protocol.Run{}, err
+		}
+	}
+	h, err := s.cfg.Registry.Resolve(ctx, p.Workspace, req.Harness)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	if err := withoutSecrets(&h); err != nil {
+		return protocol.Run{}, err
+	}
+	h.Params = overlay(h.Params, req.Harness.Params)
+	needs := requirements(&req.Case, &h)
+	to, err := s.route(ctx, p, req.Target(), needs.Capabilities)
+	if err != nil {
+		return protocol.Run{}, err
+	}
+	run := s.record(p, req, &h, to)
+	doc, err := json.Marshal(spec{Case: req.Case, Harness: h})
+	if err != nil {
+		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
+	}
+	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool, Requirements: needs}
+	if req.Priority == protocol.ClassBatch {
+		job.Class = lease.Batch
+	}
+	if req.Case.Approval == protocol.ApprovalBeforeStart {
+		job.Parked = "waits for approval before it starts"
+	}
+	err = s.queue.Enqueue(ctx, job, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		if !ev.Deadline.IsZero() {
+			at := protocol.At(ev.Deadline)
+			run.Placement.QueueDeadline = &at
+		}
+		return s.cfg.Store.InsertRun(tx, &run, doc)
+	}))
+	if err != nil {
+		return protocol.Run{}, fmt.Errorf("run: accept %s: %w", run.ID, err)
+	}
+	return run, nil
+}
+
+func (s *Service) record(p auth.Principal, req *protocol.RunRequest, h *protocol.HarnessSpec, to route) protocol.Run {
+	now := s.now()
+	run := protocol.Run{
+		ID:              protocol.NewID(protocol.RunPrefix),
+		Tenant:          p.Workspace,
+		Status:          protocol.StatusQueued,
+		CaseID:          req.Case.ID,
+		Harness:         req.Harness,
+		ResolvedHarness: &protocol.HarnessRef{ID: h.ID, Version: h.Version},
+		Kind:            "eval",
+		Class:           req.Priority,
+		Runtime:         req.Target(),
+		Trigger:         req.Trigger,
+		CreatedBy:       p.Subject,
+		Origin:          req.Origin,
+		Placement:       &protocol.RunPlace{Where: "runtime", Target: req.Target(), Pool: to.pool, Why: to.why},
+		CreatedAt:       now,
+		UpdatedAt:       now,
+	}
+	if run.Origin == nil {
+		run.Origin = &protocol.Origin{}
+	}
+	if run.Origin.Cause == "" {
+		run.Origin.Cause = "api"
+	}
+	run.Origin.Actor = p.Subject // who it was is known from the credential alone
+	if req.Case.Approval == protocol.ApprovalBeforeStart {
+		run.Status = protocol.StatusSuspended
+		run.Suspended = &protocol.Suspension{Kind: protocol.ApprovalBeforeStart, Since: now}
+	}
+	return run
+}
+
+// withoutSecrets refuses a harness whose environment names secrets: no attempt
+// could be given their values.
+func withoutSecrets(h *protocol.HarnessSpec) error {
+	var names []string
+	for _, k := range slices.Sorted(maps.Keys(h.Env)) {
+		if v := h.Env[k]; v.Secret != nil {
+			names = append(names, v.Secret.SecretRef)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return protocol.BadRequest("harness %s@%s needs secrets that this coordinator does not keep: %s", h.ID, h.Version, strings.Join(names, ", ")).
+		WithHint("give plain values in env, or run it on a machine that has the login itself (runtime self:<runner id>)").
+		WithData("secrets", names)
+}
+
+func overlay(base, over map[string]string) map[string]string {
+	if len(over) == 0 {
+		return base
+	}
+	out := maps.Clone(base)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, over)
+	return out
+}
