@@ -56,6 +56,8 @@ type Config struct {
 	merged *koanf.Koanf
 	// File is the YAML file that was read, empty when there was none.
 	File string
+	// fromDir says that File was found in the working directory, unasked.
+	fromDir bool
 }
 
 type layer struct {
@@ -127,7 +129,7 @@ func (c *Config) readFile(o Options) (map[string]any, error) {
 			candidates[1] = filepath.Join(xdg, "everdict", "config.yaml")
 		}
 	}
-	for _, path := range candidates {
+	for i, path := range candidates {
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) && !asked {
 			continue
@@ -139,7 +141,7 @@ func (c *Config) readFile(o Options) (map[string]any, error) {
 		if err := k.Load(rawBytes(b), yaml.Parser()); err != nil {
 			return nil, fmt.Errorf("config: %s is not YAML: %w", path, err)
 		}
-		c.File = path
+		c.File, c.fromDir = path, !asked && i == 0
 		return c.known(path, k)
 	}
 	return map[string]any{}, nil
@@ -222,6 +224,12 @@ func (c *Config) Source(name string) Source { s, _ := c.decided(name); return s 
 // Origin says to a person where the value of a key stands: --flag, $VARIABLE,
 // the file's path, or default.
 func (c *Config) Origin(name string) string { _, o := c.decided(name); return o }
+
+// FromWorkingDir reports whether the value of a key stands in a file that nobody
+// named and that lay in the working directory, which may be anybody's.
+func (c *Config) FromWorkingDir(name string) bool {
+	return c.fromDir && c.Source(name) == FromFile
+}
 
 func (c *Config) decided(name string) (Source, string) {
 	k := find(c.schema, name)

@@ -109,7 +109,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{Pair, "pair", "EVERDICT_RUNNER_TOKEN", String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
 		{Label, "label", "EVERDICT_RUNNER_LABEL", String, "", false, "name to show for this machine; empty: the one it was paired with"},
-		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the state directory"},
+		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},

@@ -1,0 +1,355 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/everdict/everdict/cmd/everdict/config"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// Exit codes; see the package comment.
+const (
+	exitPass        = 0
+	exitFail        = 1
+	exitError       = 2
+	exitInterrupted = 130
+	exitTerminated  = 143
+)
+
+// app is one invocation.
+type app struct {
+	hooks  Hooks
+	in     io.Reader
+	out    io.Writer
+	err    io.Writer
+	getenv func(string) string
+	now    func() time.Time
+	schema []config.Key
+
+	configFile string
+	output     string
+	quiet      bool
+	cfg        *config.Config
+	// hurry is closed at the second signal.
+	hurry chan struct{}
+}
+
+// Main runs the command that os.Args describe and returns its exit code. It takes SIGINT and SIGTERM: the first cancels, the
+// second hurries a draining service, the third ends the process at once.
+func Main(h Hooks) int {
+	a := newApp(h)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	go func() {
+		for n := 1; ; n++ {
+			s := <-signals
+			switch n {
+			case 1:
+				cancel(&interruptError{s})
+			case 2:
+				close(a.hurry)
+			default:
+				os.Exit(codeOfSignal(s))
+			}
+		}
+	}()
+	return a.run(ctx, os.Args[1:])
+}
+
+// New makes the whole command tree, for documentation and tests.
+func New(h Hooks) *cobra.Command { return newApp(h).root() }
+
+func newApp(h Hooks) *app {
+	return &app{
+		hooks: h, in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, now: time.Now,
+		schema: config.Schema(config.Home(), os.Getenv), hurry: make(chan struct{}),
+	}
+}
+
+// interruptError is the cause of a context that a signal cancelled.
+type interruptError struct{ signal os.Signal }
+
+func (e *interruptError) Error() string { return "stopped by " + e.signal.String() }
+
+// Is makes an interrupt a cancellation.
+func (e *interruptError) Is(target error) bool { return target == context.Canceled }
+
+func codeOfSignal(s os.Signal) int {
+	if s == syscall.SIGTERM {
+		return exitTerminated
+	}
+	return exitInterrupted
+}
+
+// interrupted is the exit code when a signal ended ctx, else 0.
+func interrupted(ctx context.Context) int {
+	var i *interruptError
+	if errors.As(context.Cause(ctx), &i) {
+		return codeOfSignal(i.signal)
+	}
+	return 0
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitPass
+	}
+	var exit *ExitError
+	code := exitError
+	if errors.As(err, &exit) {
+		if code = exit.Code; exit.Err == nil {
+			return code
+		}
+		err = exit.Err
+	} else if errors.Is(err, context.Canceled) || errors.Is(err, syscall.EINTR) {
+		if c := interrupted(ctx); c != 0 {
+			return c
+		}
+	}
+	a.report(cmd, err)
+	return code
+}
+
+// noConfig marks commands that work without configuration: they must not fail
+// because of a file in the directory they happen to run in.
+const noConfig = "everdict/no-config"
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "everdict",
+		Short: "Run evaluations of AI agents on machines that you own",
+		Long: `Everdict runs evaluations of AI agents on machines that you own. A coordinator keeps the queue, runners pull
+from it, and every run comes back with its trace, log, diff, cost, scores and verdict.
+
+Exit codes: 0 done or passed, 1 judged and not passed, 2 could not be measured or any other error, 130 interrupted.`,
+		Example: `  everdict up                                    # a coordinator and a runner on this machine
+  everdict run --task "Create ok.txt with the text done" --test "grep -q done ok.txt"
+  everdict submit -f run.json --wait
+  everdict runs list`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.prepare(cmd) },
+	}
+	flags := root.PersistentFlags()
+	config.Bind(flags, a.schema, config.APIURL, config.Tenant, config.CAFile)
+	flags.StringVar(&a.configFile, "config", "", "YAML file with settings [$EVERDICT_CONFIG; ./everdict.yaml; ~/.config/everdict/config.yaml]")
+	flags.StringVarP(&a.output, "output", "o", "table", "table, json, or for lists and streams jsonl")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no hints on stderr")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err.Error()} })
+
+	root.AddGroup(
+		&cobra.Group{ID: "start", Title: "Start something:"},
+		&cobra.Group{ID: "runs", Title: "Runs:"},
+		&cobra.Group{ID: "things", Title: "What runs need:"},
+		&cobra.Group{ID: "self", Title: "This program:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("start", a.upCommand(), a.coordinatorCommand(), a.runnerCommand())
+	add("runs", a.runCommand(), a.submitCommand(), a.runsCommand(), a.askCommand())
+	add("things", a.runnersCommand(), a.harnessesCommand(), a.keysCommand())
+	add("self", a.configCommand(), a.versionCommand(), a.completionCommand())
+	root.InitDefaultHelpCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "help" {
+			c.GroupID, c.Example = "self", "  everdict help runs wait"
+			c.Annotations = map[string]string{noConfig: ""}
+		}
+	}
+	group(root)
+	return root
+}
+
+// group makes a command that only holds others say which ones there are, and
+// refuse one that there is not with what was probably meant.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.ArbitraryArgs
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[noConfig] = ""
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		what := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
+		// The nearest first: one slip before two.
+		for cmd.SuggestionsMinimumDistance = 1; cmd.SuggestionsMinimumDistance <= 2; cmd.SuggestionsMinimumDistance++ {
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				what += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
+				break
+			}
+		}
+		return &usageError{cmd, what}
+	}
+	return cmd
+}
+
+// jsonLines marks commands that know -o jsonl.
+const jsonLines = "everdict/jsonl"
+
+// prepare loads the configuration and checks -o.
+func (a *app) prepare(cmd *cobra.Command) error {
+	_, lines := cmd.Annotations[jsonLines]
+	switch {
+	case a.output == "table", a.output == "json", a.output == "jsonl" && lines:
+	case a.output == "jsonl":
+		return &usageError{cmd, fmt.Sprintf("-o jsonl is for lists and streams: %s gives one document, with -o json", cmd.CommandPath())}
+	default:
+		return &usageError{cmd, fmt.Sprintf("-o %s is unknown: want table, json or jsonl", a.output)}
+	}
+	if _, ok := cmd.Annotations[noConfig]; ok {
+		return nil
+	}
+	return a.loadConfig(cmd)
+}
+
+func (a *app) loadConfig(cmd *cobra.Command) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	a.cfg, err = config.Load(config.Options{
+		Schema: a.schema, File: a.configFile, Flags: cmd.Flags(), Getenv: a.getenv, Home: config.Home(), Dir: dir,
+	})
+	return err
+}
+
+// client makes the client that the configuration describes.
+func (a *app) client() (*client.Client, error) {
+	token, err := a.cfg.Secret(config.APIKey)
+	if err != nil {
+		return nil, err
+	}
+	base := a.cfg.String(config.APIURL)
+	if token != "" && a.cfg.FromWorkingDir(config.APIURL) && !a.cfg.FromWorkingDir(config.APIKey) && !loopbackURL(base) {
+		return nil, &adviceError{
+			fmt.Errorf("%s, found in the working directory, sends requests to %s: the API key from elsewhere is not sent to an address from there", a.cfg.File, base),
+			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
+		}
+	}
+	return client.New(client.Config{
+		BaseURL: base, Token: token, Tenant: a.cfg.String(config.Tenant),
+		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),
+	})
+}
+
+func loopbackURL(base string) bool {
+	u, err := url.Parse(base)
+	return err == nil && loopbackHost(u.Hostname())
+}
+
+// loopbackHost reports whether only this machine reaches host. A name other than
+// localhost may resolve to anything.
+func loopbackHost(host string) bool {
+	ip := net.ParseIP(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (a *app) version() string {
+	if a.hooks.Version != "" {
+		return a.hooks.Version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "dev"
+}
+
+// logger writes where services log: stderr.
+func (a *app) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if name := a.cfg.String(config.LogLevel); level.UnmarshalText([]byte(name)) != nil {
+		return nil, fmt.Errorf("%s: log_level is %q: want debug, info, warn or error", a.cfg.Origin(config.LogLevel), name)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	switch format := a.cfg.String(config.LogFormat); format {
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.err, o)), nil
+	case "text":
+		return slog.New(slog.NewTextHandler(a.err, o)), nil
+	default:
+		return nil, fmt.Errorf("%s: log_format is %q: want text or json", a.cfg.Origin(config.LogFormat), format)
+	}
+}
+
+// json writes one document.
+func (a *app) json(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	if a.output != "jsonl" {
+		e.SetIndent("", "  ")
+	}
+	return e.Encode(v)
+}
+
+// forPrograms reports whether stdout is to be JSON.
+func (a *app) forPrograms() bool { return a.output != "table" }
+
+// hint says what can be done next, to a person who did not ask for quiet.
+func (a *app) hint(format string, args ...any) {
+	if !a.quiet && !a.forPrograms() {
+		fmt.Fprintf(a.err, format+"\n", args...)
+	}
+}
+
+// isTerminal reports whether w is a terminal; TERM=dumb is one without control.
+func (a *app) isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// palette is colours on w, or none.
+func (a *app) palette(w io.Writer) palette {
+	return palette{on: a.isTerminal(w) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"}
+}
+
+// args checks the number of arguments and says what is missing by name. A last
+// name that ends in "..." stands for one or more.
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, got []string) error {
+		many := len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...")
+		switch {
+		case len(got) < len(names):
+			return &usageError{cmd, "the " + strings.TrimSuffix(names[len(got)], "...") + " is missing"}
+		case len(got) > len(names) && !many:
+			return &usageError{cmd, fmt.Sprintf("%q is one argument too many", got[len(names)])}
+		}
+		if i := slices.Index(got, ""); i >= 0 {
+			return &usageError{cmd, fmt.Sprintf("argument %d is empty", i+1)}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/everdict/everdict/cmd/everdict/config"
+)
+
+// leaseKeys are the timings that a coordinator and its queue share.
+var leaseKeys = []string{
+	config.LeaseTTL, config.Heartbeat, config.FreezeMargin, config.StartAck, config.OnlineWindow,
+	config.QueueDeadline, config.Aging, config.MaxAttempts, config.PoolMaxConcurrent,
+}
+
+func (a *app) coordinatorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "coordinator",
+		Short: "Serve the API and the queue",
+		Long: `Serve the API, the queue and the evidence from one data directory. Without --require-auth it is in development mode:
+no login, the workspace from the header x-everdict-tenant, and only this machine may connect, since everybody who can
+submit a run can run commands on its runners.
+
+The first SIGINT or SIGTERM drains: runners are told when to come back, and no run is lost. A second one hurries.`,
+		Example: `  everdict coordinator
+  everdict coordinator --data-dir /var/lib/everdict --listen :8787 --require-auth
+  EVERDICT_LOG_FORMAT=json everdict coordinator --lease-ttl 90s`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := a.coordinatorOptions()
+			if err != nil {
+				return err
+			}
+			if a.hooks.Coordinator == nil {
+				return errNoHook(cmd)
+			}
+			return a.served(cmd.Context(), a.hooks.Coordinator(cmd.Context(), o))
+		},
+	}
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, leaseKeys...)...)
+	return cmd
+}
+
+// errNoHook says that the program was built without what cmd starts.
+func errNoHook(cmd *cobra.Command) error {
+	return &adviceError{fmt.Errorf("this build cannot do %s", cmd.CommandPath()), "use the everdict program of a release"}
+}
+
+// served is how a service ended: a signal is a good end.
+func (a *app) served(ctx context.Context, err error) error {
+	var exit *ExitError
+	if errors.As(err, &exit) {
+		return err
+	}
+	if interrupted(ctx) != 0 && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// coordinatorOptions checks what configuration says about a coordinator.
+func (a *app) coordinatorOptions() (CoordinatorOptions, error) {
+	o := CoordinatorOptions{
+		Listen: a.cfg.String(config.Listen), RequireAuth: a.cfg.Bool(config.RequireAuth),
+		InsecureListenWithoutAuth: a.cfg.Bool(config.InsecureListen), PoolMaxConcurrent: a.cfg.Int(config.PoolMaxConcurrent),
+		Lease: LeaseTimings{
+			TTL: a.cfg.Duration(config.LeaseTTL), Heartbeat: a.cfg.Duration(config.Heartbeat),
+			FreezeMargin: a.cfg.Duration(config.FreezeMargin), StartAck: a.cfg.Duration(config.StartAck),
+			OnlineWindow: a.cfg.Duration(config.OnlineWindow), QueueDeadline: a.cfg.Duration(config.QueueDeadline),
+			Aging: a.cfg.Duration(config.Aging), MaxAttempts: a.cfg.Int(config.MaxAttempts),
+		},
+		Ready: a.announce, Hurry: a.hurry,
+	}
+	var err error
+	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
+		return o, err
+	}
+	if o.Log, err = a.logger(); err != nil {
+		return o, err
+	}
+	if err := checkListen(o.Listen, o.RequireAuth, o.InsecureListenWithoutAuth); err != nil {
+		return o, fmt.Errorf("%s: %w", a.cfg.Origin(config.Listen), err)
+	}
+	if err := o.Lease.check(); err != nil {
+		return o, &adviceError{err, "the defaults hold together: see everdict config show"}
+	}
+	if o.PoolMaxConcurrent < 1 {
+		return o, fmt.Errorf("%s: pool_max_concurrent is %d: want 1 or more", a.cfg.Origin(config.PoolMaxConcurrent), o.PoolMaxConcurrent)
+	}
+	if o.InsecureListenWithoutAuth && !o.RequireAuth && !listensOnLoopback(o.Listen) {
+		p := a.palette(a.err)
+		fmt.Fprintln(a.err, p.red("warning:"), "listening on "+o.Listen+" without login: everybody who reaches it can run commands on the runners")
+	}
+	return o, nil
+}
+
+// checkListen refuses an address beyond loopback where nobody has to log in.
+func checkListen(address string, auth, insecure bool) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return &adviceError{fmt.Errorf("%q is no address to listen on", address), "give host:port, such as 127.0.0.1:8787"}
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return &adviceError{fmt.Errorf("%q is no port", port), "give host:port, such as 127.0.0.1:8787"}
+	}
+	if auth || insecure || loopbackHost(host) {
+		return nil
+	}
+	return &adviceError{
+		fmt.Errorf("refusing to listen on %s without login: everybody who reaches it could run commands on the runners", address),
+		"add --require-auth, or listen on 127.0.0.1; --insecure-listen-without-auth overrides this",
+	}
+}
+
+func listensOnLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && loopbackHost(host)
+}
+
+// check reports timings that cannot work together.
+func (t LeaseTimings) check() error {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"heartbeat", t.Heartbeat}, {"lease_ttl", t.TTL}, {"freeze_margin", t.FreezeMargin}, {"start_ack", t.StartAck},
+		{"online_window", t.OnlineWindow}, {"queue_deadline", t.QueueDeadline}, {"aging", t.Aging},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("%s is %s: want more than 0", d.name, d.value)
+		}
+	}
+	switch {
+	case t.FreezeMargin >= t.TTL:
+		return fmt.Errorf("freeze_margin (%s) is not below lease_ttl (%s): a runner would stop every run at once", t.FreezeMargin, t.TTL)
+	case 2*t.Heartbeat > t.TTL-t.FreezeMargin:
+		return fmt.Errorf("heartbeat (%s) does not fit twice into lease_ttl - freeze_margin (%s): one lost heartbeat would stop runs", t.Heartbeat, t.TTL-t.FreezeMargin)
+	case t.OnlineWindow < 2*t.Heartbeat:
+		return fmt.Errorf("online_window (%s) is below two heartbeats (%s): a runner would look offline while it works", t.OnlineWindow, 2*t.Heartbeat)
+	case t.MaxAttempts < 1:
+		return fmt.Errorf("max_attempts is %d: want 1 or more", t.MaxAttempts)
+	}
+	return nil
+}
+
+// announce says that requests are answered, and what to do with that.
+func (a *app) announce(base string) {
+	if a.quiet {
+		return
+	}
+	if a.forPrograms() {
+		// One line, so that a program that starts this one knows when and where.
+		a.output = "jsonl"
+		_ = a.json(map[string]string{"ready": base})
+		return
+	}
+	p := a.palette(a.err)
+	fmt.Fprintf(a.err, "%s is ready\n  submit a run:    everdict submit -f run.json --wait%s\n  API description: %s/openapi.json\n", p.bold(base), a.urlFlag(base), base)
+}
+
+// urlFlag is what a command needs to reach base, nothing when it is the default.
+func (a *app) urlFlag(base string) string {
+	for _, k := range a.schema {
+		if k.Name == config.APIURL && k.Default == base {
+			return ""
+		}
+	}
+	return " --api-url " + base
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/everdict/everdict/cmd/everdict/config"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// usageError is a command line that is wrong.
+type usageError struct {
+	cmd  *cobra.Command
+	what string
+}
+
+func (e *usageError) Error() string { return e.what }
+
+// adviceError is an error with what to do next.
+type adviceError struct {
+	err    error
+	advice string
+}
+
+func (e *adviceError) Error() string { return e.err.Error() }
+func (e *adviceError) Unwrap() error { return e.err }
+
+// report says what went wrong and what to do next: two lines for a person, a
+// problem document for a program.
+func (a *app) report(cmd *cobra.Command, err error) {
+	message, advice := messageOf(err), a.advice(cmd, err)
+	code := protocol.CodeBadRequest
+	var p *protocol.Problem
+	if errors.As(err, &p) {
+		code = p.Code
+	}
+	if a.forPrograms() {
+		var unreachable *client.UnreachableError
+		if errors.As(err, &unreachable) {
+			code = protocol.CodeUpstreamError
+		}
+		b, _ := json.Marshal(protocol.Problem{Code: code, Message: message, Hint: advice})
+		fmt.Fprintf(a.err, "%s\n", b)
+		return
+	}
+	p2 := a.palette(a.err)
+	fmt.Fprintf(a.err, "%s %s\n", p2.red("everdict:"), safeText(message))
+	fmt.Fprintf(a.err, "  %s %s\n", p2.dim("next:"), safeText(advice))
+}
+
+// messageOf is the text of err without the hints of the problems in it, which are
+// shown apart.
+func messageOf(err error) string {
+	text := err.Error()
+	var walk func(error)
+	walk = func(err error) {
+		if p, ok := err.(*protocol.Problem); ok {
+			text = strings.Replace(text, p.Error(), p.Message, 1)
+		}
+		switch u := err.(type) {
+		case interface{ Unwrap() error }:
+			if inner := u.Unwrap(); inner != nil {
+				walk(inner)
+			}
+		case interface{ Unwrap() []error }:
+			for _, inner := range u.Unwrap() {
+				walk(inner)
+			}
+		}
+	}
+	walk(err)
+	return text
+}
+
+// advice is one line of what to do about err. Every error has one.
+func (a *app) advice(cmd *cobra.Command, err error) string {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return "see " + usage.cmd.CommandPath() + " --help"
+	}
+	var advised *adviceError
+	if errors.As(err, &advised) {
+		return advised.advice
+	}
+	var p *protocol.Problem
+	if errors.As(err, &p) {
+		return a.adviceOnProblem(cmd, p)
+	}
+	if s := a.adviceOnConnection(err); s != "" {
+		return s
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "check the path, and that you may read it"
+	}
+	return "see " + cmd.CommandPath() + " --help, or run it again with --log-level debug where it has that flag"
+}
+
+func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
+	if p.Hint != "" {
+		return p.Hint
+	}
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		return "give an API key in EVERDICT_API_KEY; somebody who has one makes more with: everdict keys create"
+	case p.Status == http.StatusForbidden:
+		return "this key or role may not do that: everdict keys list shows scopes; an admin can make a key with more"
+	case p.Status == http.StatusNotFound:
+		return "list what there is in this workspace: everdict runs list, everdict runners list, everdict harnesses list"
+	case p.Status == http.StatusConflict:
+		return "look at its present state (everdict runs get, everdict harnesses get) before trying again"
+	case p.Status == http.StatusRequestEntityTooLarge:
+		return fmt.Sprintf("a request is at most %d MiB: give large inputs as a git repository or a path instead of files", protocol.MaxBodyBytes>>20)
+	case p.Status == http.StatusTooManyRequests:
+		return "wait a little and try again"
+	case p.Status >= 500:
+		return "look at the coordinator's log, then try again"
+	}
+	return "see " + cmd.CommandPath() + " --help"
+}
+
+func (a *app) adviceOnConnection(err error) string {
+	where := "check --api-url and EVERDICT_API_URL"
+	if a.cfg != nil {
+		where = fmt.Sprintf("check the address (%s, from %s)", a.cfg.String(config.APIURL), a.cfg.Origin(config.APIURL))
+	}
+	var dns *net.DNSError
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var hostname x509.HostnameError
+	var record tls.RecordHeaderError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		if a.cfg == nil || loopbackURL(a.cfg.String(config.APIURL)) {
+			return "is a coordinator running? start one with: everdict up"
+		}
+		return "is a coordinator running there? " + where
+	case errors.As(err, &dns):
+		return "the host is not known here: " + where
+	case errors.As(err, &authority):
+		return "if the coordinator uses a CA of your own, give its certificate with --ca-file"
+	case errors.As(err, &invalid), errors.As(err, &hostname):
+		return "the coordinator's certificate does not fit: " + where
+	case errors.As(err, &record):
+		return "the server does not speak TLS there: use http:// instead of https://"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "is the network up, and the coordinator reachable from here? " + where
+	}
+	var unreachable *client.UnreachableError
+	if errors.As(err, &unreachable) {
+		return where
+	}
+	return ""
+}

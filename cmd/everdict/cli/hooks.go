@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// Hooks are what the commands that start something call. A nil hook makes its
+// command say that this build cannot do it.
+type Hooks struct {
+	// Version of the program; empty: what the Go tool recorded.
+	Version string
+	// Coordinator serves until ctx is cancelled and then drains. nil is exit code
+	// 0; an *ExitError chooses another.
+	Coordinator func(ctx context.Context, o CoordinatorOptions) error
+	// Runner works until ctx is cancelled and then drains.
+	Runner func(ctx context.Context, o RunnerOptions) error
+	// Up is a coordinator and a runner in one process.
+	Up func(ctx context.Context, o UpOptions) error
+	// RunLocal starts an in-memory coordinator and a runner, calls o.Drive with a
+	// client of it, ends both, and returns what Drive returned.
+	RunLocal func(ctx context.Context, o RunOptions) (code int, err error)
+}
+
+// CoordinatorOptions is what `everdict coordinator` was told. Every value is set
+// and checked.
+type CoordinatorOptions struct {
+	DataDir string
+	// Listen is host:port. Beyond loopback either RequireAuth or
+	// InsecureListenWithoutAuth is set.
+	Listen                    string
+	RequireAuth               bool
+	InsecureListenWithoutAuth bool
+	Lease                     LeaseTimings
+	// PoolMaxConcurrent is the slot limit of a pool that states none.
+	PoolMaxConcurrent int
+	Log               *slog.Logger
+	// Ready is to be called once, when requests are answered at baseURL.
+	Ready func(baseURL string)
+	// Hurry is closed when the user asks a second time to stop.
+	Hurry <-chan struct{}
+}
+
+// LeaseTimings are the clocks of the queue; they are checked to hold together.
+type LeaseTimings struct {
+	TTL           time.Duration
+	Heartbeat     time.Duration
+	FreezeMargin  time.Duration
+	StartAck      time.Duration
+	OnlineWindow  time.Duration
+	QueueDeadline time.Duration
+	Aging         time.Duration
+	MaxAttempts   int
+}
+
+// RunnerOptions is what `everdict runner` was told.
+type RunnerOptions struct {
+	APIURL string
+	CAFile string
+	// Pair says where the pairing token is: "-" is Stdin, "file:PATH", "fd:N"; on
+	// systems where a program cannot replace itself also the token. Empty: the one
+	// that StateDir holds.
+	Pair  string
+	Stdin io.Reader
+	// Label and WorkDir may be empty: the paired label, a directory for caches.
+	Label         string
+	WorkDir       string
+	StateDir      string
+	MaxConcurrent int
+	// Capabilities replace what is found on the machine; nil: they do not.
+	Capabilities []string
+	DrainTimeout time.Duration
+	// Sandbox is the driver: process.
+	Sandbox string
+	Log     *slog.Logger
+	Hurry   <-chan struct{}
+}
+
+// UpOptions is what `everdict up` was told.
+type UpOptions struct {
+	Coordinator   CoordinatorOptions
+	MaxConcurrent int
+	// WorkDir may be empty: a directory for caches.
+	WorkDir      string
+	Capabilities []string
+	DrainTimeout time.Duration
+	Sandbox      string
+}
+
+// RunOptions is what `everdict run` was told.
+type RunOptions struct {
+	// Request is what Drive will submit: RunLocal can see what it needs.
+	Request *protocol.RunRequest
+	// Keep says that the workspace of the run is left on the disk; RunLocal says
+	// where on stderr.
+	Keep    bool
+	Sandbox string
+	Log     *slog.Logger
+	Stderr  io.Writer
+	// Drive submits the run, watches it, prints it and returns the exit code.
+	Drive func(ctx context.Context, c *client.Client) (code int, err error)
+}
+
+// ExitError ends the program with Code. Err, when not nil, is said first.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error returns the text of Err.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *ExitError) Unwrap() error { return e.Err }

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/everdict/everdict/cmd/everdict/config"
+	"github.com/everdict/everdict/protocol"
+)
+
+func (a *app) runnerCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runner",
+		Short: "Run what the coordinator has for this machine",
+		Long: `Connect to the coordinator, pull runs and carry them out. The first start takes the token that everdict runners pair
+gave; it is kept in the state directory, readable by you alone, and later starts need no --pair. The token is best given on
+standard input (--pair -) or in a file; as an argument or a variable it is taken over by a fresh image of this program at
+once, so that no job can read it, but it stays in your shell's history.
+
+The first SIGINT or SIGTERM drains: no new runs, those that run may finish for --drain-timeout, then they go back to the
+queue. A second one gives them back at once.
+
+Exit codes: 0 drained, 3 the drain timeout passed and unfinished runs were given back, 4 revoked or never paired, 5 another
+process uses the same token, 6 too old for the coordinator, 2 any other error.`,
+		Example: `  everdict runners pair --token-file token && everdict runner --pair file:token
+  everdict runner --pair - --api-url https://everdict.example < token
+  everdict runner --max-concurrent 4 --capabilities git,docker`,
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.hidePair(); err != nil {
+				return err
+			}
+			o, err := a.runnerOptions()
+			if err != nil {
+				return err
+			}
+			if a.hooks.Runner == nil {
+				return errNoHook(cmd)
+			}
+			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
+		},
+	}
+	config.Bind(cmd.Flags(), a.schema, config.Pair, config.MaxConcurrent, config.Label, config.WorkDir, config.StateDir,
+		config.Capabilities, config.DrainTimeout, config.Sandbox, config.LogLevel, config.LogFormat)
+	return cmd
+}
+
+func (a *app) runnerOptions() (RunnerOptions, error) {
+	o := RunnerOptions{
+		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), Stdin: a.in,
+		Label: a.cfg.String(config.Label), MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
+		Capabilities: a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
+		Sandbox: a.cfg.String(config.Sandbox), Hurry: a.hurry,
+	}
+	if err := a.checkRunner(); err != nil {
+		return o, err
+	}
+	if o.Label != "" && !protocol.ValidName(o.Label, 80) {
+		return o, fmt.Errorf("%s: label: want 1 to 80 printable characters", a.cfg.Origin(config.Label))
+	}
+	if a.cfg.FromWorkingDir(config.APIURL) && !loopbackURL(o.APIURL) {
+		return o, &adviceError{
+			fmt.Errorf("%s, found in the working directory, connects this machine to %s", a.cfg.File, o.APIURL),
+			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
+		}
+	}
+	var err error
+	if o.Log, err = a.logger(); err != nil {
+		return o, err
+	}
+	if o.CAFile, err = absolute(o.CAFile); err != nil {
+		return o, err
+	}
+	if o.WorkDir, err = absolute(a.cfg.String(config.WorkDir)); err != nil {
+		return o, err
+	}
+	o.StateDir, err = absolute(a.cfg.String(config.StateDir))
+	return o, err
+}
+
+func (a *app) checkCapabilities() error {
+	for _, c := range a.cfg.List(config.Capabilities) {
+		if !protocol.KnownCapability(c) {
+			return &adviceError{fmt.Errorf("%s: there is no capability %q", a.cfg.Origin(config.Capabilities), c),
+				"there are " + strings.Join(known(), ", ")}
+		}
+	}
+	return nil
+}
+
+func known() []string {
+	return slices.DeleteFunc([]string{
+		protocol.CapGit, protocol.CapDocker, protocol.CapBrowser, protocol.CapComputerUse, protocol.CapTopology, protocol.CapGPU,
+		protocol.CapOSMacOS, protocol.CapOSWindows, protocol.CapSandbox, protocol.CapClaudeLogin, protocol.CapCodexLogin,
+	}, func(c string) bool { return !protocol.KnownCapability(c) })
+}
+
+// literalPair reports whether the source of the pairing token is the token.
+func literalPair(source string) bool {
+	if source == "" || source == "-" || strings.HasPrefix(source, "file:") {
+		return false
+	}
+	n, isFD := strings.CutPrefix(source, "fd:")
+	if !isFD {
+		return true
+	}
+	_, err := strconv.Atoi(n)
+	return err != nil
+}
+
+// hidePair keeps a token that came as an argument or in a variable from the jobs,
+// which run as the same user and can read both of this process: the program
+// starts itself again, in its place, with the token on a file descriptor.
+func (a *app) hidePair() error {
+	source := a.cfg.String(config.Pair)
+	if !literalPair(source) {
+		return nil
+	}
+	if a.cfg.Source(config.Pair) == config.FromFile {
+		return &adviceError{fmt.Errorf("%s: runner.pair holds the token itself", a.cfg.File), "keep it in a file of its own, with runner.pair: file:PATH"}
+	}
+	if a.cfg.Source(config.Pair) == config.FromFlag {
+		p := a.palette(a.err)
+		fmt.Fprintln(a.err, p.yellow("warning:"), "a token given as an argument was visible to other users and stays in the shell's history; better: --pair - or --pair file:PATH")
+	}
+	return reexec(source)
+}

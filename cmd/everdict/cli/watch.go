@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// watch waits for a run and shows meanwhile how it goes. When a signal ends the
+// watching, the run goes on and the error says so.
+func (a *app) watch(ctx context.Context, c *client.Client, id string) (*protocol.Run, error) {
+	p := a.startProgress(ctx, c, id)
+	run, err := c.Watch(ctx, id, p.observe)
+	p.stop()
+	if err != nil {
+		return nil, a.detached(ctx, id, "everdict runs wait", err)
+	}
+	return run, nil
+}
+
+// detached is err, unless a signal ended the watching: then it says how to go on.
+func (a *app) detached(ctx context.Context, id, command string, err error) error {
+	code := interrupted(ctx)
+	if code == 0 {
+		return err
+	}
+	fmt.Fprintf(a.err, "stopped watching; %s goes on. Watch it again with: %s %s\n", id, command, id)
+	return &ExitError{Code: code}
+}
+
+// waitAndPrint is the end of submit --wait, runs wait and run.
+func (a *app) waitAndPrint(ctx context.Context, c *client.Client, id string) (int, error) {
+	run, err := a.watch(ctx, c, id)
+	if err != nil {
+		return exitError, err
+	}
+	if err := a.printRun(run); err != nil {
+		return exitError, err
+	}
+	return verdictCode(run), nil
+}
+
+// progress shows a run that is waited for: one line that is rewritten on a
+// terminal, a line per change elsewhere. Its goroutine owns the state.
+type progress struct {
+	a      *app
+	ctx    context.Context
+	client *client.Client
+	id     string
+	events chan protocol.LiveEvent
+	done   chan struct{}
+	wg     sync.WaitGroup
+	live   bool
+	began  time.Time
+
+	status protocol.Status
+	total  int64
+	last   string
+}
+
+// redraw is how often the elapsed time moves.
+const redraw = 250 * time.Millisecond
+
+func (a *app) startProgress(ctx context.Context, c *client.Client, id string) *progress {
+	p := &progress{
+		a: a, ctx: ctx, client: c, id: id, events: make(chan protocol.LiveEvent), done: make(chan struct{}),
+		live: a.isTerminal(a.err) && a.getenv("TERM") != "dumb", began: a.now(),
+	}
+	p.wg.Go(p.run)
+	return p
+}
+
+// observe is told of what happens.
+func (p *progress) observe(e protocol.LiveEvent) { p.events <- e }
+
+// stop leaves the terminal as it was.
+func (p *progress) stop() {
+	close(p.done)
+	p.wg.Wait()
+}
+
+func (p *progress) run() {
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-p.events:
+			p.take(e)
+		case <-tick.C:
+			p.draw()
+		case <-p.done:
+			p.clear()
+			return
+		}
+	}
+}
+
+func (p *progress) take(e protocol.LiveEvent) {
+	if e.Kind == protocol.LiveTrace {
+		p.total = e.Total
+		for _, event := range e.Events {
+			if line := eventLine(event, 80); line != "" {
+				p.last = line
+			}
+		}
+		p.draw()
+		return
+	}
+	if e.Status == "" || e.Status == p.status {
+		return
+	}
+	p.status = e.Status
+	switch {
+	case p.a.quiet:
+	case p.status == protocol.StatusSuspended:
+		p.clear()
+		fmt.Fprintf(p.a.err, "%s waits for %s\n  everdict runs approve %s, or everdict runs reject %s\n", p.id, p.question(), p.id, p.id)
+	case !p.live:
+		fmt.Fprintf(p.a.err, "%s %s after %s\n", p.id, p.status, span(p.a.now().Sub(p.began)))
+	}
+	p.draw()
+}
+
+// question is what a suspended run waits for, from its record: the stream says
+// only that it waits.
+func (p *progress) question() string {
+	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
+	defer cancel()
+	if run, err := p.client.Run(ctx, p.id); err == nil && run.Suspended != nil && run.Suspended.Question != "" {
+		return "an answer to: " + oneLine(run.Suspended.Question, 400)
+	}
+	return "approval"
+}
+
+func (p *progress) draw() {
+	if !p.live || p.a.quiet {
+		return
+	}
+	status := p.status
+	if status == "" {
+		status = "waiting"
+	}
+	c := p.a.palette(p.a.err)
+	line := fmt.Sprintf("%s  %s  %s", p.id, c.status(status), span(p.a.now().Sub(p.began)))
+	if p.last != "" {
+		line += c.dim(fmt.Sprintf("  %d events, %s", p.total, p.last))
+	}
+	// Without wrapping (?7l), so that a narrow terminal does not scroll.
+	fmt.Fprintf(p.a.err, "\x1b[?7l\r\x1b[K%s\x1b[?7h", line)
+}
+
+func (p *progress) clear() {
+	if p.live && !p.a.quiet {
+		fmt.Fprint(p.a.err, "\r\x1b[K")
+	}
+}
+
+// eventLine says in one line what a trace event is; max bounds its text (0: all).
+func eventLine(e protocol.TraceEvent, max int) string {
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	var line string
+	switch e.Kind {
+	case protocol.EventMessage:
+		line = firstOf(e.Role, "message") + ": " + text(e.Text)
+	case protocol.EventLLMCall:
+		line = "model call " + e.Model + costOf(e.Cost)
+	case protocol.EventToolCall:
+		line = "tool " + e.Name + " " + compact(e.Args)
+	case protocol.EventToolResult:
+		line = "result " + text(e.Output)
+		if e.OK != nil && !*e.OK {
+			line = "tool failed: " + text(e.Output)
+		}
+	case protocol.EventEnvAction:
+		line = "action " + e.Action + " " + compact(e.Detail)
+	case protocol.EventError:
+		line = "error: " + e.Message
+	case protocol.EventLog:
+		line = firstOf(e.Stream, "log") + ": " + text(e.Text)
+	case protocol.EventArtifact:
+		line = "artifact " + e.Name + " " + e.Ref
+	case protocol.EventSpan:
+		line = "span " + e.Name
+	case protocol.EventInfra:
+		line = firstOf(e.Scope, "infra") + ": " + e.Message
+	default:
+		line = e.Kind + " " + e.Message
+	}
+	return oneLine(line, max)
+}
+
+func costOf(c *protocol.Cost) string {
+	if c == nil {
+		return ""
+	}
+	var parts []string
+	if c.InputTokens != nil {
+		parts = append(parts, fmt.Sprintf("%d in", *c.InputTokens))
+	}
+	if c.OutputTokens != nil {
+		parts = append(parts, fmt.Sprintf("%d out", *c.OutputTokens))
+	}
+	if c.USD != nil {
+		parts = append(parts, fmt.Sprintf("$%.4f", *c.USD))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
+}
+
+// compact is JSON for a line: a single string field is shown as its text.
+func compact(raw json.RawMessage) string {
+	var one map[string]string
+	if json.Unmarshal(raw, &one) == nil && len(one) == 1 {
+		for _, v := range one {
+			return v
+		}
+	}
+	return string(raw)
+}
