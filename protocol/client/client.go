@@ -152,15 +152,6 @@ func del(path ...string) request  { return request{method: http.MethodDelete, pa
 
 func (r request) with(q url.Values) request { r.query = q; return r }
 
-func (r request) json(v any) (request, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return r, fmt.Errorf("encode the request: %w", err)
-	}
-	r.body = b
-	return r, nil
-}
-
 func (c *Client) url(r request) string {
 	u := *c.base
 	escaped := make([]string, len(r.path))
@@ -241,6 +232,21 @@ func one[T any](ctx context.Context, c *Client, r request) (*T, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// send is one with a body that is encoded.
+func send[T any](ctx context.Context, c *Client, r request, body any) (*T, error) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	return sendJSON[T](ctx, c, r, b)
+}
+
+// sendJSON is one with a body as it stands.
+func sendJSON[T any](ctx context.Context, c *Client, r request, body json.RawMessage) (*T, error) {
+	r.body = body
+	return one[T](ctx, c, r)
 }
 
 func (c *Client) once(ctx context.Context, r request, out any) (http.Header, error) {

@@ -226,39 +226,9 @@ func (c *Client) FollowLog(ctx context.Context, id, stream string) iter.Seq2[str
 	}
 }
 
-// TracePage reads trace events after cursor (empty: from the first), at most
-// limit of them (0: as many as the server gives).
-func (c *Client) TracePage(ctx context.Context, id, cursor string, limit int) (*protocol.TracePage, error) {
-	q := url.Values{}
-	if cursor != "" {
-		q.Set("cursor", cursor)
-	}
-	if limit > 0 {
-		q.Set("limit", strconv.Itoa(limit))
-	}
-	return one[protocol.TracePage](ctx, c, get("runs", id, "trace").with(q))
-}
-
 // Trace yields the trace events that there are, page by page. An error ends it.
 func (c *Client) Trace(ctx context.Context, id string) iter.Seq2[protocol.TraceEvent, error] {
-	return func(yield func(protocol.TraceEvent, error) bool) {
-		for cursor := ""; ; {
-			page, err := c.TracePage(ctx, id, cursor, 0)
-			if err != nil {
-				yield(protocol.TraceEvent{}, err)
-				return
-			}
-			for _, e := range page.Events {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			if page.Next == "" || page.Next == cursor || len(page.Events) == 0 {
-				return
-			}
-			cursor = page.Next
-		}
-	}
+	return pages[protocol.TraceEvent](ctx, c, get("runs", id, "trace"))
 }
 
 // FollowTrace streams a run's trace from its first event until the run is over,

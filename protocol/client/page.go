@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// pages yields the elements of a list, following the header Link rel="next". A
-// page that names itself as the next ends the list: it would never end.
+// pages yields the elements of a list, following the header Link rel="next". An
+// empty page and one that names itself as the next end the list.
 func pages[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
@@ -26,7 +26,7 @@ func pages[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error]
 				}
 			}
 			next := nextQuery(header)
-			if next == nil || next.Encode() == r.query.Encode() {
+			if next == nil || len(page) == 0 || next.Encode() == r.query.Encode() {
 				return
 			}
 			r.query = next

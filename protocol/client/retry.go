@@ -25,7 +25,7 @@ func retryable(method string, err error) bool {
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return true
 	}
-	safe := method == http.MethodGet || method == http.MethodDelete
+	safe := method == http.MethodGet || method == http.MethodDelete || method == http.MethodPut
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
 		return safe

@@ -15,19 +15,13 @@ import (
 // Submit sends a run. When it returns without an error, the run is on the
 // coordinator's disk.
 func (c *Client) Submit(ctx context.Context, req *protocol.RunRequest) (*protocol.SubmittedRun, error) {
-	r, err := post("runs").json(req)
-	if err != nil {
-		return nil, err
-	}
-	return one[protocol.SubmittedRun](ctx, c, r)
+	return send[protocol.SubmittedRun](ctx, c, post("runs"), req)
 }
 
 // SubmitJSON sends the body of a run as it stands, so that fields of a newer
 // server than this client reach it.
 func (c *Client) SubmitJSON(ctx context.Context, body json.RawMessage) (*protocol.SubmittedRun, error) {
-	r := post("runs")
-	r.body = body
-	return one[protocol.SubmittedRun](ctx, c, r)
+	return sendJSON[protocol.SubmittedRun](ctx, c, post("runs"), body)
 }
 
 // RunFilter narrows a list of runs. The zero value lists all.
@@ -107,11 +101,7 @@ func (c *Client) Reject(ctx context.Context, id string, d protocol.Decision) (*p
 }
 
 func (c *Client) decide(ctx context.Context, id, verb string, d protocol.Decision) (*protocol.Run, error) {
-	r, err := post("runs", id, verb).json(d)
-	if err != nil {
-		return nil, err
-	}
-	return one[protocol.Run](ctx, c, r)
+	return send[protocol.Run](ctx, c, post("runs", id, verb), d)
 }
 
 // Events reads the steps of a run's life, oldest first.

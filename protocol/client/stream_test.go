@@ -344,14 +344,16 @@ func TestWaitForARunThatIsNotThere(t *testing.T) {
 func TestTracePages(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, func(r *http.Request) (*http.Response, error) {
+		body, next := `[]`, "2"
 		switch r.URL.Query().Get("cursor") {
 		case "":
-			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":1,"text":"a"}],"next":"1","total":2}`), nil
+			body, next = `[{"kind":"message","t":1,"text":"a"}]`, "1"
 		case "1":
-			return answer(200, "application/json", `{"status":"running","events":[{"kind":"message","t":2,"text":"b"}],"next":"2","total":2}`), nil
-		default:
-			return answer(200, "application/json", `{"status":"running","events":[],"next":"2","total":2}`), nil
+			body = `[{"kind":"message","t":2,"text":"b"}]`
 		}
+		res := answer(200, "application/json", body)
+		res.Header.Set("Link", `</runs/run_1/trace?cursor=`+next+`>; rel="next"`)
+		return res, nil
 	})
 	var got []string
 	for e, err := range c.Trace(t.Context(), "run_1") {

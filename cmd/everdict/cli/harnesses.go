@@ -38,11 +38,10 @@ func (a *app) harnessesList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list := c.Harnesses
 			if templates {
-				list = c.Templates
+				return a.listTemplates(cmd.Context(), c)
 			}
-			entries, err := list(cmd.Context())
+			entries, err := c.Harnesses(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -61,7 +60,7 @@ func (a *app) harnessesList() *cobra.Command {
 				if e.TemplateID != "" {
 					template = e.TemplateID + "@" + e.TemplateVersion
 				}
-				rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(firstOf(e.Kind, e.Category)), cell(template), cell(e.Owner), a.changed(e)})
+				rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(e.Kind), cell(template), cell(e.Owner), a.ago(e.UpdatedAt)})
 			}
 			writeTable(a.out, []string{"ID", "LATEST", "VERSIONS", "KIND", "TEMPLATE", "OWNER", "CHANGED"}, rows)
 			return nil
@@ -71,14 +70,26 @@ func (a *app) harnessesList() *cobra.Command {
 	return cmd
 }
 
-func (a *app) changed(e client.HarnessEntry) string {
-	switch {
-	case e.UpdatedAt != nil:
-		return a.ago(*e.UpdatedAt)
-	case e.CreatedAt != nil:
-		return a.ago(*e.CreatedAt)
+func (a *app) listTemplates(ctx context.Context, c *client.Client) error {
+	entries, err := c.Templates(ctx)
+	if err != nil {
+		return err
 	}
-	return "-"
+	if a.forPrograms() {
+		_, err := printList(a, each(entries))
+		return err
+	}
+	if len(entries) == 0 {
+		fmt.Fprintln(a.out, "none registered")
+		a.hint("register one: everdict harnesses register --template -f FILE")
+		return nil
+	}
+	var rows [][]string
+	for _, e := range entries {
+		rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(e.Kind), cell(e.Category), cell(e.Owner)})
+	}
+	writeTable(a.out, []string{"ID", "LATEST", "VERSIONS", "KIND", "CATEGORY", "OWNER"}, rows)
+	return nil
 }
 
 func (a *app) harnessesGet() *cobra.Command {
@@ -211,7 +222,7 @@ func (a *app) harnessesValidate() *cobra.Command {
 	return cmd
 }
 
-func (a *app) printValidation(v *client.Validation) error {
+func (a *app) printValidation(v *protocol.Validation) error {
 	if a.forPrograms() {
 		return a.json(v)
 	}
