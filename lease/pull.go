@@ -14,7 +14,7 @@ type PullRequest struct {
 	// RequestID is made by the runner, a new one for each slot that becomes free. Asking again with the same id answers the
 	// same attempt as long as it lives, also when the first answer was lost or the coordinator was restarted since.
 	RequestID string
-	// Runner that asks.
+	// Runner that asks. Of one that has a session (SetRunner, Adopt) only the ID counts.
 	Runner Runner
 }
 
@@ -80,7 +80,7 @@ func (q *Queue) Pull(ctx context.Context, req PullRequest) (Lease, error) {
 }
 
 func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
-	r := o.meet(&req.Runner)
+	r := o.puller(&req.Runner)
 	for l := range r.live {
 		if l.request == req.RequestID && !l.fenced {
 			lease := o.lease(l, o.now())
@@ -110,6 +110,16 @@ func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 }
 
 // withdraw takes a pull out of the wait.
+// puller is the runner that pulls. One with a session is what SetRunner said last: a pull that was composed before that
+// must not undo it.
+func (o *owner) puller(rn *Runner) *runner {
+	if r := o.runners[rn.ID]; r != nil && r.session {
+		r.contact = o.now()
+		return r
+	}
+	return o.meet(rn)
+}
+
 func (o *owner) withdraw(id string, w *waiter) {
 	r := o.runners[id]
 	if r == nil || !w.queued {
