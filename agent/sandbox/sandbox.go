@@ -161,11 +161,12 @@ type ComputeHandle interface {
 	// Usage returns what is measured so far; after Release, what was measured at its end.
 	Usage(ctx context.Context) (Usage, error)
 	// Kill ends every process now, frozen or not, and returns when none is left. The handle stays usable, so that
-	// graders can look at what a killed harness left; a frozen sandbox is thawed by it.
+	// graders can look at what a killed harness left; a frozen sandbox is thawed by it. The processes are sent their
+	// end even when ctx has ended already; it bounds the wait for their being gone.
 	Kill(ctx context.Context) error
 	// Release ends every process and removes everything that the sandbox made, except Spec.Dir. Calls after the
-	// first wait for it and return its result; after an error a further call tries again. ctx bounds the wait;
-	// an ended ctx does not keep the processes alive: they are sent their end first.
+	// first wait for it and return its result; after an error a further call tries again. Cleaning up after what
+	// was cancelled is its purpose: it gives ctx's values on, ignores that ctx has ended, and bounds itself by 10 s.
 	Release(ctx context.Context) error
 	// Info says what encloses the sandbox. It does not change over the life of the handle.
 	Info() Info

@@ -1,0 +1,343 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// handle is one live sandbox.
+//
+// gate serialises everything that must not overlap: the fork of a command, freeze, thaw, kill and removal. mu
+// guards the fields below it and is never held while waiting.
+type handle struct {
+	driver *Driver
+	spec   sandbox.Spec
+	m      *machine
+	enc    enclosure
+	spawn  *spawner
+	info   sandbox.Info
+	watch  *stopwatch
+
+	gate    chan struct{}
+	release chan struct{} // held by the Release that works
+
+	mu        sync.Mutex
+	live      map[*command]struct{} // commands whose main process has not been reaped
+	drains    map[*stream]struct{}  // outputs that a descendant still holds open
+	frozen    bool
+	thawed    chan struct{} // closed while not frozen
+	interrupt context.CancelFunc
+	releasing bool
+	released  bool
+	final     sandbox.Usage // valid when released
+}
+
+// start makes the enclosure and takes a spawner. After an error nothing is left.
+func (h *handle) start(m *machine) error {
+	enc, limits, err := m.enclose(h.spec)
+	if err != nil {
+		return err
+	}
+	sp, err := m.spawners.get(h.spec.Hide)
+	if err != nil {
+		return errors.Join(fmt.Errorf("process: start %s: %w", h.spec.Attempt, err), enc.remove())
+	}
+	h.m, h.enc, h.spawn = m, enc, sp
+	h.drains = make(map[*stream]struct{})
+	h.watch = newStopwatch(m.now, false)
+	h.info = m.info()
+	h.info.Limits = limits
+	h.info.Hidden, h.info.NotHidden = sp.hidden, sp.notHidden
+	return nil
+}
+
+// Info implements sandbox.ComputeHandle.
+func (h *handle) Info() sandbox.Info {
+	i := h.info
+	i.Limits, i.Hidden = slices.Clone(i.Limits), slices.Clone(i.Hidden)
+	i.NotHidden, i.Notes = slices.Clone(i.NotHidden), slices.Clone(i.Notes)
+	return i
+}
+
+// Exec implements sandbox.ComputeHandle.
+func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
+	if err := cmd.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := workdir(h.spec.Dir, cmd.Dir)
+	if err != nil {
+		return nil, err
+	}
+	seq := h.m.seq.Add(1)
+	env := environment(h.spec.Env, cmd.Env, []string{
+		sandbox.EnvAttempt + "=" + h.spec.Attempt,
+		sandbox.EnvMarker + "=" + h.m.marker(seq),
+	})
+	path, err := lookup(cmd.Args[0], dir, env)
+	if err != nil {
+		return nil, err
+	}
+	c, files, err := newCommand(h, cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.enterThawed(ctx); err != nil {
+		c.abandon(files)
+		return nil, err
+	}
+	defer h.leave()
+	attr := &os.ProcAttr{Dir: dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{
+		// A session of its own takes the runner's terminal away from the command, and gives it a process group.
+		Setsid: true,
+	}}
+	c.cell, err = h.enc.newCell(seq)
+	if err == nil {
+		c.cell.attr(path, attr.Sys)
+		c.proc, err = h.spawn.start(ctx, spawnRequest{cell: c.cell, path: path, args: cmd.Args, attr: attr})
+		if err != nil {
+			c.cell.ended(nil)
+		}
+	}
+	if err != nil {
+		c.abandon(files)
+		return nil, fmt.Errorf("process: exec %q: %w", cmd.Args[0], err)
+	}
+	h.mu.Lock()
+	h.live[c] = struct{}{}
+	h.mu.Unlock()
+	c.run(files)
+	return c, nil
+}
+
+// enterThawed takes the gate at a moment when the sandbox is not frozen: a process that is forked into a frozen
+// cgroup never reaches its exec, and the forking thread would hang with it.
+func (h *handle) enterThawed(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case h.gate <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		h.mu.Lock()
+		releasing, frozen, thawed := h.releasing, h.frozen, h.thawed
+		h.mu.Unlock()
+		if !releasing && !frozen {
+			return nil
+		}
+		h.leave()
+		if releasing {
+			return sandbox.ErrReleased
+		}
+		select {
+		case <-thawed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (h *handle) leave() { <-h.gate }
+
+// Freeze implements sandbox.ComputeHandle.
+func (h *handle) Freeze(ctx context.Context) error {
+	select {
+	case h.gate <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer h.leave()
+	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	h.mu.Lock()
+	switch {
+	case h.releasing:
+		h.mu.Unlock()
+		return sandbox.ErrReleased
+	case h.frozen:
+		h.mu.Unlock()
+		return nil
+	}
+	h.interrupt = cancel
+	h.mu.Unlock()
+	err := h.enc.freeze(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.interrupt = nil
+	if err != nil {
+		return fmt.Errorf("process: freeze %s: %w", h.spec.Attempt, err)
+	}
+	h.frozen, h.thawed = true, make(chan struct{})
+	h.watch.set(true)
+	return nil
+}
+
+// Thaw implements sandbox.ComputeHandle.
+func (h *handle) Thaw(ctx context.Context) error {
+	select {
+	case h.gate <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer h.leave()
+	h.mu.Lock()
+	releasing, frozen := h.releasing, h.frozen
+	h.mu.Unlock()
+	switch {
+	case releasing:
+		return sandbox.ErrReleased
+	case !frozen:
+		return nil
+	}
+	// The watch goes on first: running time that is not counted would be a way around the timeout.
+	h.watch.set(false)
+	if err := h.enc.thaw(); err != nil {
+		h.watch.set(true)
+		return fmt.Errorf("process: thaw %s: %w", h.spec.Attempt, err)
+	}
+	h.markThawed()
+	return nil
+}
+
+func (h *handle) markThawed() {
+	h.watch.set(false)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.frozen {
+		h.frozen = false
+		close(h.thawed)
+	}
+}
+
+func (h *handle) isFrozen() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.frozen
+}
+
+// dropDrain forgets an output whose copying is over.
+func (h *handle) dropDrain(s *stream) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.drains, s)
+}
+
+// Usage implements sandbox.ComputeHandle.
+func (h *handle) Usage(context.Context) (sandbox.Usage, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released {
+		return h.final, nil
+	}
+	return h.measure(), nil
+}
+
+func (h *handle) measure() sandbox.Usage {
+	var u sandbox.Usage
+	h.enc.usage(&u)
+	_, u.Frozen, _, _ = h.watch.read()
+	return u
+}
+
+// Kill implements sandbox.ComputeHandle.
+func (h *handle) Kill(ctx context.Context) error {
+	h.breakFreeze()
+	h.gate <- struct{}{} // only ever held for the time of a fork: no need to heed ctx
+	defer h.leave()
+	h.mu.Lock()
+	releasing := h.releasing
+	h.mu.Unlock()
+	if releasing {
+		return sandbox.ErrReleased
+	}
+	return h.end(ctx)
+}
+
+// breakFreeze makes a Freeze that is under way give up the gate.
+func (h *handle) breakFreeze() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.interrupt != nil {
+		h.interrupt()
+	}
+}
+
+// end kills every process and waits until the main ones are reaped. The gate is held.
+func (h *handle) end(ctx context.Context) error {
+	h.mu.Lock()
+	live := slices.Collect(maps.Keys(h.live))
+	h.mu.Unlock()
+	for _, c := range live {
+		c.claim(sandbox.ReasonKilled, nil)
+	}
+	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	if err := h.enc.kill(ctx); err != nil {
+		return fmt.Errorf("process: kill %s: %w", h.spec.Attempt, err)
+	}
+	if h.isFrozen() {
+		if err := h.enc.thaw(); err != nil {
+			return fmt.Errorf("process: kill %s: %w", h.spec.Attempt, err)
+		}
+		h.markThawed()
+	}
+	for _, c := range live {
+		select {
+		case <-c.reaped:
+		case <-ctx.Done():
+			return fmt.Errorf("process: kill %s: main process %d is not reaped: %w", h.spec.Attempt, c.Pid(), context.Cause(ctx))
+		}
+	}
+	h.enc.vacate(ctx)
+	return nil
+}
+
+// Release implements sandbox.ComputeHandle.
+func (h *handle) Release(ctx context.Context) error {
+	// Cleaning up after a run whose context was cancelled is what Release is for: it bounds itself.
+	ctx = context.WithoutCancel(ctx)
+	h.release <- struct{}{}
+	defer func() { <-h.release }()
+	h.mu.Lock()
+	if h.released {
+		h.mu.Unlock()
+		return nil
+	}
+	h.releasing = true
+	h.mu.Unlock()
+	h.breakFreeze()
+	h.gate <- struct{}{}
+	defer h.leave()
+	if err := h.end(ctx); err != nil {
+		return err
+	}
+	final := h.measure()
+	if err := h.enc.remove(); err != nil {
+		return fmt.Errorf("process: release %s: %w", h.spec.Attempt, err)
+	}
+	h.m.spawners.put(h.spawn)
+	h.mu.Lock()
+	h.released, h.final = true, final
+	drains := slices.Collect(maps.Keys(h.drains))
+	if !h.frozen {
+		h.thawed = closedChan()
+	}
+	h.mu.Unlock()
+	for _, s := range drains {
+		s.close() // what escaped and still holds a pipe must not hold a goroutine
+	}
+	h.driver.forget(h)
+	return nil
+}

@@ -1,0 +1,226 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// platform is the Linux part of a machine.
+type platform struct {
+	namespace string // PID namespace
+	cgroup    *cgroupRoot
+	cfg       Config
+	guard     *guard
+}
+
+// probe finds the best enclosure that works here.
+func probe(cfg Config) (*machine, error) {
+	instance, err := instanceName()
+	if err != nil {
+		return nil, err
+	}
+	ns, err := pidNamespace()
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{instance: instance, seq: &sequence, now: bootClock}
+	m.namespace, m.cfg = ns, cfg
+	m.spawners = newSpawners(func() masker { return newMask(cfg.NoMask) })
+	m.base = sandbox.Info{Driver: Name, ActsAsUser: true}
+	// In a cgroup, too: an init that collects orphans late would let the dead count against the process limit.
+	if err := becomeReaper(); err != nil {
+		return nil, err
+	}
+	var cgErr error
+	if cfg.Enclosure == "" || cfg.Enclosure == EnclosureCgroup {
+		m.cgroup, cgErr = newCgroupRoot(cfg, instance)
+		if cgErr == nil {
+			m.base.Enclosure, m.base.Freezer = EnclosureCgroup, "cgroup2"
+			m.base.Notes = append(m.base.Notes, m.cgroup.notes()...)
+		} else if cfg.Enclosure != "" {
+			return nil, fmt.Errorf("process: cgroup v2: %w", cgErr)
+		}
+	}
+	switch {
+	case m.cgroup != nil:
+	case cfg.Enclosure == "" || cfg.Enclosure == EnclosureReaper:
+		m.base.Enclosure, m.base.Freezer = EnclosureReaper, "sigstop"
+		if cgErr != nil {
+			m.base.Notes = append(m.base.Notes, "no cgroup v2: "+cgErr.Error())
+		}
+		m.base.Notes = append(m.base.Notes,
+			"processes are recognised by inherited marks; memory, CPU and process limits cannot be enforced",
+			"cpu time counts the processes whose parents waited for them")
+	default:
+		return nil, fmt.Errorf("process: unknown enclosure %q", cfg.Enclosure)
+	}
+	m.base.Limits, _ = m.limits(sandbox.Resources{}) // nothing is declared, so nothing can be refused
+	m.guard, err = startGuard(m.cgroup, instance)
+	if err != nil {
+		m.base.Notes = append(m.base.Notes, "no guard: when the runner is killed, processes that left their main process stay until the next start: "+err.Error())
+	}
+	return m, nil
+}
+
+func (m *machine) close() {
+	m.spawners.close()
+	if m.guard != nil {
+		m.guard.stop()
+	}
+	if m.cgroup != nil {
+		m.cgroup.close()
+	}
+}
+
+// limits resolves what is declared and what is default; it refuses what cannot be enforced.
+func (m *machine) limits(r sandbox.Resources) ([]sandbox.Limit, error) {
+	var out []sandbox.Limit
+	add := func(name, what, wanted string, value int64, byDefault bool) error {
+		by := ""
+		if m.cgroup != nil {
+			by = m.cgroup.enforces(name)
+		}
+		switch {
+		case by != "":
+			out = append(out, sandbox.Limit{Name: name, Value: value, By: by, Default: byDefault})
+		case !byDefault:
+			return &sandbox.UnsupportedError{Driver: Name, What: what, Wanted: wanted,
+				Reason: "this runner has no cgroup in which it may set it (enclosure " + m.base.Enclosure + ")"}
+		}
+		return nil
+	}
+	var errs []error
+	if r.MemoryMB > 0 {
+		errs = append(errs, add("memory", "memory limit", fmt.Sprintf("%d MiB", r.MemoryMB), r.MemoryMB<<20, false))
+	}
+	if r.CPUMillis > 0 {
+		errs = append(errs, add("cpu", "CPU limit", fmt.Sprintf("%d/1000 CPU", r.CPUMillis), r.CPUMillis, false))
+	}
+	switch {
+	case r.PIDs > 0:
+		errs = append(errs, add("pids", "process limit", strconv.FormatInt(r.PIDs, 10), r.PIDs, false))
+	case m.cfg.DefaultPIDs > 0:
+		errs = append(errs, add("pids", "process limit", "", m.cfg.DefaultPIDs, true))
+	case m.cfg.DefaultPIDs == 0:
+		errs = append(errs, add("pids", "process limit", "", hostPIDs(), true))
+	}
+	return out, errors.Join(errs...)
+}
+
+// hostPIDs is the default process limit: an eighth of what the host can have, so that eight runaway sandboxes leave
+// room for the host; at most what the largest build or browser test needs.
+func hostPIDs() int64 {
+	n := int64(4096 * 8)
+	for _, f := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		if v, err := readInt(f); err == nil {
+			n = min(n, v)
+		}
+	}
+	return max(256, min(4096, n/8))
+}
+
+// enclose makes the enclosure of one sandbox.
+func (m *machine) enclose(spec sandbox.Spec) (enclosure, []sandbox.Limit, error) {
+	limits, err := m.limits(spec.Resources)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.cgroup == nil {
+		return family.newTree(m.instance), nil, nil
+	}
+	enc, err := m.cgroup.newCgroup(spec.Attempt, limits)
+	if err != nil {
+		return nil, nil, fmt.Errorf("process: start %s: %w", spec.Attempt, err)
+	}
+	return enc, limits, nil
+}
+
+// bootClock reads the clock that goes on while the machine sleeps and cannot be set: both questions in one.
+func bootClock() reading {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return readClocks()
+	}
+	d := time.Duration(ts.Nano())
+	return reading{mono: d, wall: d}
+}
+
+func readInt(path string) (int64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// sweep ends what ended instances left: first their cgroups, then processes that carry their markers.
+func (m *machine) sweep(ctx context.Context, keep, live func(attempt string) bool) ([]sandbox.Swept, error) {
+	var swept []sandbox.Swept
+	var errs []error
+	if m.cgroup != nil {
+		s, err := m.cgroup.sweep(ctx, m.namespace, keep, live)
+		swept, errs = append(swept, s...), append(errs, err)
+	}
+	s, err := sweepMarked(ctx, m.namespace, keep)
+	return append(swept, s...), errors.Join(append(errs, err)...)
+}
+
+// sweepMarked kills the processes whose markers name an ended instance. A process that forks meanwhile is found by
+// the next pass.
+func sweepMarked(ctx context.Context, namespace string, keep func(attempt string) bool) ([]sandbox.Swept, error) {
+	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	killed := make(map[string]map[int]bool)
+	var denied error
+	err := poll(ctx, func() (bool, error) {
+		all, err := procs()
+		if err != nil {
+			return false, err
+		}
+		left := 0
+		denied = nil
+		for _, p := range all {
+			if p.dead() || p.pid == os.Getpid() {
+				continue
+			}
+			attempt, marker := environMarks(p.pid)
+			instance, _, ok := splitMarker(marker)
+			if attempt == "" || !ok || !orphaned(instance, namespace) || keep(attempt) {
+				continue
+			}
+			if err := signalProc(p, unix.SIGKILL); err != nil {
+				denied = errors.Join(denied, err)
+				continue
+			}
+			left++
+			if killed[attempt] == nil {
+				killed[attempt] = make(map[int]bool)
+			}
+			killed[attempt][p.pid] = true
+		}
+		return left == 0, nil
+	})
+	var out []sandbox.Swept
+	for attempt, pids := range killed {
+		out = append(out, sandbox.Swept{Attempt: attempt, Kind: "processes", Processes: len(pids)})
+	}
+	return out, errors.Join(err, denied)
+}
+
+// HideSelf makes this process unreadable for other processes of its user: its memory, environment and open files
+// in /proc. A runner calls it once, at its start; commands are not affected.
+func HideSelf() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("process: hide this process: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// mountMask hides paths behind mounts that only one thread and its children see.
+type mountMask struct {
+	off     string // why nothing can be hidden; empty when it can
+	paths   []string
+	devices map[string]uint64 // what lies on a masked path: the device of its mask
+}
+
+// newMask reports in advance what setup will find out: unsharing needs CAP_SYS_ADMIN.
+func newMask(disabled bool) masker {
+	m := &mountMask{devices: make(map[string]uint64)}
+	if disabled {
+		m.off = "masking is switched off"
+	}
+	return m
+}
+
+func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) {
+	if m.off == "" {
+		// CLONE_FS is implied for a thread that leaves its mount namespace; it is named for the reader.
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			m.off = fmt.Sprintf("the runner may not make a mount namespace: %v", err)
+		} else if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+			// Without this every mask would reach the host.
+			return nil, nil, fmt.Errorf("make mounts private: %w", err)
+		}
+	}
+	var hidden []string
+	var not []sandbox.NotHidden
+	for _, p := range hide {
+		if m.off != "" {
+			not = append(not, sandbox.NotHidden{Path: p, Reason: m.off})
+			continue
+		}
+		if err := m.cover(p); err != nil {
+			not = append(not, sandbox.NotHidden{Path: p, Reason: err.Error()})
+			continue
+		}
+		hidden = append(hidden, p)
+		m.paths = append(m.paths, p)
+	}
+	if m.off == "" {
+		// The runner's own environment, arguments, files and memory. A machine without /proc has nothing to hide.
+		if self := filepath.Join("/proc", strconv.Itoa(os.Getpid())); m.cover(self) == nil {
+			m.paths = append(m.paths, self)
+		}
+	}
+	return hidden, not, nil
+}
+
+func (m *mountMask) refresh() error {
+	for _, p := range m.paths {
+		if err := m.cover(p); err != nil {
+			return fmt.Errorf("hide %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// cover masks path unless its mask is in place. What does not exist needs no mask yet.
+func (m *mountMask) cover(path string) error {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if dev, ok := m.devices[path]; ok && dev == deviceOf(&st) {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = unix.Mount("everdict", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=000,size=4k")
+	} else {
+		err = unix.Mount(os.DevNull, path, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return err
+	}
+	if err := unix.Stat(path, &st); err != nil {
+		return err
+	}
+	m.devices[path] = deviceOf(&st)
+	return nil
+}
+
+// deviceOf tells a mask from what it masks: a tmpfs has a device of its own, the null device its number.
+func deviceOf(st *unix.Stat_t) uint64 {
+	if st.Mode&unix.S_IFMT == unix.S_IFCHR {
+		return uint64(st.Rdev)
+	}
+	return uint64(st.Dev)
+}

@@ -1,0 +1,197 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// spawner forks commands from one locked thread, whose mount namespace hides what commands must not see. Children
+// inherit the namespace of the thread that forks them; the kernel also ties a parent-death signal to that thread.
+type spawner struct {
+	key       string
+	hide      []string
+	hidden    []string
+	notHidden []sandbox.NotHidden
+	requests  chan spawnRequest
+	done      chan struct{} // closed when the thread has ended
+	users     int           // guarded by spawners.mu
+}
+
+type spawnRequest struct {
+	cell  cell
+	path  string
+	args  []string
+	attr  *os.ProcAttr
+	reply chan spawnReply
+}
+
+type spawnReply struct {
+	proc *os.Process
+	err  error
+}
+
+var errSpawnerEnded = errors.New("process: the starting thread has ended")
+
+// start forks one command. Once the thread has taken the request it is carried out: ctx bounds the queueing.
+func (s *spawner) start(ctx context.Context, r spawnRequest) (*os.Process, error) {
+	r.reply = make(chan spawnReply, 1)
+	select {
+	case s.requests <- r:
+	case <-s.done:
+		return nil, errSpawnerEnded
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	a := <-r.reply
+	return a.proc, a.err
+}
+
+// loop is the thread's life. The goroutine never unlocks: the runtime ends the thread with it, and no other
+// goroutine ever runs in its namespace.
+func (s *spawner) loop(mask masker, ready chan<- error) {
+	runtime.LockOSThread()
+	defer close(s.done)
+	var err error
+	s.hidden, s.notHidden, err = mask.setup(s.hide)
+	ready <- err
+	if err != nil {
+		return
+	}
+	for r := range s.requests {
+		proc, healthy, err := fork(mask, r)
+		r.reply <- spawnReply{proc, err}
+		if !healthy {
+			return
+		}
+	}
+}
+
+// fork starts one process. healthy is false when the thread is stuck in a cell, and must end to leave it.
+func fork(mask masker, r spawnRequest) (proc *os.Process, healthy bool, err error) {
+	if err := mask.refresh(); err != nil {
+		return nil, true, err
+	}
+	if err := r.cell.enter(); err != nil {
+		return nil, r.cell.leave() == nil, err
+	}
+	// Another thread's fork may hold a script that was just written open for a moment (go.dev/issue/22315).
+	for i := 0; ; i++ {
+		proc, err = os.StartProcess(r.path, r.args, r.attr)
+		if !errors.Is(err, syscall.ETXTBSY) || i == 20 {
+			break
+		}
+		time.Sleep(time.Duration(i+1) * 200 * time.Microsecond)
+	}
+	if err == nil {
+		if err = r.cell.started(proc.Pid); err != nil {
+			_ = proc.Kill()
+			_, _ = proc.Wait() // the error that counts is why it was killed
+			proc = nil
+		}
+	}
+	return proc, r.cell.leave() == nil, err
+}
+
+// masker hides paths in the mount namespace of the calling thread.
+type masker interface {
+	// setup runs first, on the thread that will fork.
+	setup(hide []string) (hidden []string, notHidden []sandbox.NotHidden, err error)
+	// refresh runs before each fork: a hidden file may have been replaced or may have come into being.
+	refresh() error
+}
+
+// spawners keeps one spawner per set of hidden paths, and the last unused one, because the next sandbox usually
+// hides the same.
+type spawners struct {
+	newMasker func() masker
+
+	mu     sync.Mutex
+	byKey  map[string]*spawner
+	closed bool
+}
+
+func newSpawners(newMasker func() masker) *spawners {
+	return &spawners{newMasker: newMasker, byKey: make(map[string]*spawner)}
+}
+
+func (p *spawners) get(hide []string) (*spawner, error) {
+	hide = slices.Compact(slices.Sorted(slices.Values(hide)))
+	key := strings.Join(hide, "\x00")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errSpawnerEnded
+	}
+	s := p.byKey[key]
+	if s != nil {
+		select {
+		case <-s.done:
+			s = nil
+		default:
+		}
+	}
+	if s == nil {
+		p.endUnused()
+		s = &spawner{key: key, hide: hide, requests: make(chan spawnRequest), done: make(chan struct{})}
+		ready := make(chan error, 1)
+		go s.loop(p.newMasker(), ready)
+		if err := <-ready; err != nil {
+			return nil, fmt.Errorf("hide paths: %w", err)
+		}
+		p.byKey[key] = s
+	}
+	s.users++
+	return s, nil
+}
+
+func (p *spawners) put(s *spawner) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.users--
+	if s.users > 0 {
+		return
+	}
+	if p.closed || p.byKey[s.key] != s {
+		s.end()
+		return
+	}
+	for key, other := range p.byKey {
+		if other != s && other.users == 0 {
+			delete(p.byKey, key)
+			other.end()
+		}
+	}
+}
+
+func (p *spawners) endUnused() {
+	for key, s := range p.byKey {
+		if s.users == 0 {
+			delete(p.byKey, key)
+			s.end()
+		}
+	}
+}
+
+func (s *spawner) end() {
+	close(s.requests)
+	<-s.done
+}
+
+func (p *spawners) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.endUnused()
+}
