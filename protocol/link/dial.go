@@ -88,7 +88,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 	r := &RunnerSession{
 		session: newSession(newWSConn(ws, raw), timing, log, runnerWrite),
 		handler: cfg.Handler, serve: cfg.Streams, hello: hello,
-		beatNow: make(chan chan beatResult), acks: make(chan *HeartbeatAck, 4), pulls: map[string]*waitingPull{},
+		beatNow: make(chan struct{}, 1), acks: make(chan *HeartbeatAck, 4), pulls: map[string]*waitingPull{},
 	}
 	r.pacer = newPacer()
 	if err := r.start(true); err != nil {

@@ -275,6 +275,7 @@ type runner struct {
 	cancels  []Cancel
 	drains   []Drain
 	statuses []Status
+	slowest  time.Duration // heartbeat
 }
 
 func (r *runner) Beat() Heartbeat {
@@ -283,9 +284,10 @@ func (r *runner) Beat() Heartbeat {
 	return Heartbeat{Leases: append([]HeldLease(nil), r.leases...)}
 }
 
-func (r *runner) Renewed(_ time.Time, a HeartbeatAck) {
+func (r *runner) Renewed(asked time.Time, a HeartbeatAck) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.slowest = max(r.slowest, time.Since(asked))
 	r.renewals = append(r.renewals, a)
 }
 
@@ -399,7 +401,7 @@ func until(t testing.TB, what string, cond func() bool) {
 
 func job(n string, size int) Attempt {
 	doc, _ := json.Marshal(map[string]string{"n": n, "pad": strings.Repeat("x", size)})
-	return Attempt{AttemptRef: AttemptRef{Run: "run_" + n, Job: "job_" + n, Epoch: 1, Token: "t_" + Secret(n)}, Job: doc, TTL: Duration(time.Second)}
+	return Attempt{AttemptRef: AttemptRef{Run: "run_" + n, Job: "job_" + n, Epoch: 1, Token: "t_" + Secret(n)}, Payload: doc, TTL: Duration(time.Second)}
 }
 
 func noErr(t testing.TB, what string, err error) {

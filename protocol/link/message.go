@@ -227,8 +227,8 @@ type Attempt struct {
 	AttemptRef
 	// TTL is the lease's life from the offer on.
 	TTL Duration `json:"ttl_ms,omitempty"`
-	// Job is the job document, opaque to this package, at most MaxJob bytes.
-	Job json.RawMessage `json:"-"`
+	// Payload is the job document, opaque to this package, at most MaxJob bytes.
+	Payload json.RawMessage `json:"-"`
 }
 
 // GiveBack returns an attempt without a result.

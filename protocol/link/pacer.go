@@ -25,8 +25,9 @@ const (
 	pacerMin   = runnerWrite
 	pacerStart = 2 * runnerWrite
 	pacerMax   = 512 << 10
-	// pacerDelay is how much queueing is tolerated: a twentieth of the heartbeat's interval.
-	pacerDelay = 500 * time.Millisecond
+	// pacerDelay is how much queueing is tolerated, a small part of the heartbeat's interval. Growth ends at a quarter of
+	// it, because it goes on for one round trip after it should have.
+	pacerDelay = 400 * time.Millisecond
 )
 
 func newPacer() *pacer { return &pacer{window: pacerStart, freed: make(chan struct{})} }
@@ -65,7 +66,7 @@ func (p *pacer) acked(n int, delay time.Duration) {
 	case queue > pacerDelay:
 		// Halves over one window of acknowledgements.
 		p.window = max(pacerMin, p.window-n/2)
-	case queue < pacerDelay/2 && p.limited:
+	case queue < pacerDelay/4 && p.limited:
 		// Doubles over one window of acknowledgements.
 		p.window = min(pacerMax, p.window+n)
 		p.limited = false

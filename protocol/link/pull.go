@@ -82,11 +82,9 @@ func (st *stream) offer() (*Offer, error) {
 	if !ok {
 		return nil, &ProtocolError{Op: "pull", Err: fmt.Errorf("unexpected message %s", m.messageType())}
 	}
-	job, err := st.document(of.JobBytes)
-	if err != nil {
+	if of.Payload, err = st.document(of.JobBytes); err != nil {
 		return nil, err
 	}
-	of.Job = job
 	return &Offer{Attempt: of.Attempt}, nil
 }
 

@@ -36,11 +36,12 @@ type RunnerSession struct {
 	asked   time.Time
 	control *stream
 
-	beatNow chan chan beatResult
+	beatNow chan struct{} // somebody was added to askers
 	acks    chan *HeartbeatAck
 
-	mu    sync.Mutex
-	pulls map[string]*waitingPull
+	mu     sync.Mutex
+	pulls  map[string]*waitingPull
+	askers []chan beatResult // answered by the next heartbeat
 }
 
 // waitingPull is a Pull that waits for its offer.
@@ -133,21 +134,24 @@ func (r *RunnerSession) beatLoop() {
 	defer timer.Stop()
 	var seq uint64
 	for {
-		var reply chan beatResult
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-timer.C:
-		case reply = <-r.beatNow:
+		case <-r.beatNow:
 		}
+		r.mu.Lock()
+		askers := r.askers
+		r.askers = nil
+		r.mu.Unlock()
 		seq++
 		asked := time.Now()
 		ack, err := r.beat(seq)
 		if err == nil {
 			r.handler.Renewed(asked, ack)
 		}
-		if reply != nil {
-			reply <- beatResult{ack, err}
+		for _, a := range askers {
+			a <- beatResult{ack, err}
 		}
 		if err != nil {
 			r.giveUp(err)
@@ -206,17 +210,14 @@ func (r *RunnerSession) checkPulls(asked, lost []string) {
 	}
 }
 
-// Heartbeat beats at once, outside the interval, and returns the answer. It is how a runner that was suspended asks
+// Heartbeat beats as soon as the beat before is answered, outside the interval, and returns the answer. It is how a runner that was suspended asks
 // whether its attempts still stand before it lets them take one more step. Handler.Renewed is called as well.
 func (r *RunnerSession) Heartbeat(ctx context.Context) (HeartbeatAck, error) {
 	reply := make(chan beatResult, 1)
-	select {
-	case r.beatNow <- reply:
-	case <-r.ctx.Done():
-		return HeartbeatAck{}, r.Err()
-	case <-ctx.Done():
-		return HeartbeatAck{}, ctx.Err()
-	}
+	r.mu.Lock()
+	r.askers = append(r.askers, reply)
+	r.mu.Unlock()
+	signal(r.beatNow)
 	select {
 	case res := <-reply:
 		return res.ack, res.err

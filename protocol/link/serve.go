@@ -114,7 +114,7 @@ func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
 		st.fail(errors.New("link: handler returned neither an attempt nor an error"))
 		return
 	}
-	if err := st.sendDocument(&offer{Attempt: *a, JobBytes: int64(len(a.Job))}, a.Job); err != nil {
+	if err := st.sendDocument(&offer{Attempt: *a, JobBytes: int64(len(a.Payload))}, a.Payload); err != nil {
 		var le *LimitError
 		if errors.As(err, &le) {
 			// The runner cannot be given this job, now or ever; another pull must not meet it again unseen.

@@ -38,8 +38,8 @@ func TestPullStartedAndBack(t *testing.T) {
 		b.c.jobs <- want
 		o, err := s.Pull(t.Context(), PullRequest{Request: "req" + string(rune('a'+size%26))})
 		noErr(t, "pull", err)
-		if o.AttemptRef != want.AttemptRef || !bytes.Equal(o.Job, want.Job) {
-			t.Fatalf("pull of %d bytes: got %+v and %d bytes", size, o.AttemptRef, len(o.Job))
+		if o.AttemptRef != want.AttemptRef || !bytes.Equal(o.Payload, want.Payload) {
+			t.Fatalf("pull of %d bytes: got %+v and %d bytes", size, o.AttemptRef, len(o.Payload))
 		}
 		st, err := o.Started(t.Context())
 		if err != nil || st != Stands {
