@@ -58,14 +58,15 @@ func (q *Queue) Run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			o.scheduled = wake
-			next = dur(wake - o.now())
+			now := o.now()
+			o.scheduled = max(wake, now)
+			next = dur(o.scheduled - now)
 			return nil
 		})
 		if err != nil {
 			next = tickRetry // a full disk: every caller gets the error too
 		}
-		timer.Reset(max(0, next))
+		timer.Reset(next)
 	}
 }
 
@@ -118,7 +119,7 @@ func (p *participant) Committed() {
 	clear(o.asked)
 	o.asked = o.asked[:0]
 	if next := o.nextWake(); next < o.scheduled {
-		o.scheduled = next
+		o.scheduled = max(next, o.now()) // what is overdue by now is no sign of a stall
 		select {
 		case p.wake <- struct{}{}:
 		default:
