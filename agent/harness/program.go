@@ -45,3 +45,6 @@ func (e Env) FindProgram(ctx context.Context, name, hint string, defaults ...str
 func (e Env) EmitTask() {
 	e.Emit(protocol.TraceEvent{Kind: protocol.EventMessage, Role: "user", Text: &e.Case.Task})
 }
+
+// Quote is s as one literal word of a POSIX shell.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -13,7 +13,7 @@ import (
 )
 
 // MaxReadItem is the longest item that Read decodes; longer ones are counted as
-// invalid.
+// invalid. In an array, one that is much longer ends the reading.
 const MaxReadItem = 4 << 20
 
 // Read decodes a trace from elsewhere, JSON lines or one JSON array, and calls
@@ -77,7 +77,7 @@ func startsWithBracket(in *bufio.Reader) (bool, error) {
 }
 
 func readArray(in io.Reader, yield func(protocol.TraceEvent) error) (invalid int64, err error) {
-	meter := &itemMeter{src: in}
+	meter := &itemMeter{src: in, left: MaxReadItem}
 	d := json.NewDecoder(meter)
 	if _, err := d.Token(); err != nil {
 		return 1, nil
@@ -91,7 +91,7 @@ func readArray(in io.Reader, yield func(protocol.TraceEvent) error) (invalid int
 			return invalid + 1, meter.err()
 		}
 		ev, ok := Decode(raw)
-		if !ok {
+		if !ok || len(raw) > MaxReadItem {
 			invalid++
 			continue
 		}
@@ -99,6 +99,7 @@ func readArray(in io.Reader, yield func(protocol.TraceEvent) error) (invalid int
 			return invalid, err
 		}
 	}
+	meter.left = MaxReadItem
 	if _, err := d.Token(); err != nil {
 		invalid++
 	}

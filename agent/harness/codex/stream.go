@@ -171,6 +171,8 @@ func (s *Stream) repeated(kind, text string) bool {
 
 func (s *Stream) item(it item, raw json.RawMessage, completed bool) {
 	switch it.Type {
+	case "":
+		return
 	case "agent_message", "reasoning", "error", "todo_list", "plan":
 		if completed {
 			s.text(it, raw)
@@ -225,9 +227,6 @@ func call(it item, raw json.RawMessage) (string, json.RawMessage) {
 	case "web_search":
 		args, _ := json.Marshal(map[string]string{"query": it.Query})
 		return it.Type, args
-	}
-	if it.Type == "" {
-		return "unknown", raw
 	}
 	return it.Type, raw
 }

@@ -16,6 +16,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/agent/harness/claudecode"
@@ -39,6 +41,13 @@ type Harness struct{}
 
 var _ harness.Harness = (*Harness)(nil)
 
+// ladder signals every process from the start: the main process is a shell,
+// which does not pass a signal on to the agent that it waits for.
+var ladder = sandbox.Ladder{
+	{Signal: syscall.SIGINT, Grace: 5 * time.Second, Tree: true},
+	{Signal: syscall.SIGTERM, Grace: 2 * time.Second, Tree: true},
+}
+
 // New returns the harness.
 func New() *Harness { return &Harness{} }
 
@@ -57,7 +66,7 @@ func (h *Harness) setup(ctx context.Context, env harness.Env, i int, line string
 	quiet := env
 	quiet.Started = nil
 	ended, err := quiet.Exec(ctx, harness.Execution{Command: sandbox.Command{
-		Args: []string{"sh", "-c", line}, Dir: dir(env), Env: environment(env), Stdout: out,
+		Args: []string{"sh", "-c", line}, Dir: dir(env), Env: environment(env), Stdout: out, Ladder: ladder,
 	}})
 	var failure *protocol.Failure
 	switch {
@@ -86,7 +95,7 @@ func (h *Harness) setup(ctx context.Context, env harness.Env, i int, line string
 // Run implements harness.Harness.
 func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, error) {
 	env.EmitTask()
-	cmd := sandbox.Command{Dir: dir(env), Env: environment(env)}
+	cmd := sandbox.Command{Dir: dir(env), Env: environment(env), Ladder: ladder}
 	line := Expand(env.Spec.Command, env)
 	cmd.Args = []string{"sh", "-c", line}
 	if len(line) > maxArgument {
@@ -198,7 +207,7 @@ func Expand(line string, env harness.Env) string {
 	return placeholder.ReplaceAllStringFunc(line, func(found string) string {
 		switch name := placeholder.FindStringSubmatch(found)[1]; name {
 		case "task":
-			return Quote(env.Case.Task)
+			return harness.Quote(env.Case.Task)
 		case "model":
 			return env.Spec.Model.String()
 		case "run_id":
@@ -211,9 +220,6 @@ func Expand(line string, env harness.Env) string {
 		}
 	})
 }
-
-// Quote is s as one literal word of a POSIX shell.
-func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // Unknown returns the placeholders of a command line that a spec has no value
 // for, sorted.

@@ -1,9 +1,13 @@
 package scripted
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/everdict/everdict/agent/harness"
+)
 
 // quote is s as one literal word of a POSIX shell.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+func quote(s string) string { return harness.Quote(s) }
 
 // sedPattern is s as a basic regular expression that matches it literally, for s/.
 func sedPattern(s string) string { return escape(s, `\/.*[]^$`) }

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/agent/evidence/trace"
@@ -38,6 +39,13 @@ const maxArgument = 96 << 10
 type Harness struct{}
 
 var _ harness.Harness = (*Harness)(nil)
+
+// ladder signals every process: a shell that waits for a command heeds SIGINT
+// only when the command has ended.
+var ladder = sandbox.Ladder{
+	{Signal: syscall.SIGINT, Grace: 2 * time.Second, Tree: true},
+	{Signal: syscall.SIGTERM, Grace: time.Second, Tree: true},
+}
 
 // New returns the harness.
 func New() *Harness { return &Harness{} }
@@ -92,7 +100,7 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 	w.usage = trace.New(trace.Config{})
 	out := newFrames(mark, w.text, w.frame)
 	program := p.program(mark)
-	cmd := sandbox.Command{Args: []string{"sh", "-c", program}, Dir: env.WorkDir, Env: env.Environment(), Stdout: out}
+	cmd := sandbox.Command{Args: []string{"sh", "-c", program}, Dir: env.WorkDir, Env: env.Environment(), Stdout: out, Ladder: ladder}
 	if len(program) > maxArgument {
 		cmd.Args = []string{"sh", "-c", `eval "$(cat)"`}
 		cmd.Stdin = strings.NewReader(program)

@@ -64,7 +64,9 @@ func (t *texts) hide(task string) string {
 	})
 	return singles.ReplaceAllStringFunc(task, func(q string) string {
 		m := singles.FindStringSubmatch(q)
-		return m[1] + t.put("'"+m[2]+"'", m[2])
+		// Other quotations inside it are already hidden.
+		value := t.show(m[2])
+		return m[1] + t.put("'"+value+"'", value)
 	})
 }
 
