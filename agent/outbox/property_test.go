@@ -3,6 +3,8 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -66,18 +68,22 @@ func TestF23_StoredEqualsProduced(t *testing.T) {
 	})
 }
 
-// BenchmarkSmallRun is what one small run costs the runner's disk: four channels
+// BenchmarkSmallRun is what one small run costs the runner's disk, with eight slots: four channels
 // and a result, fsynced, sent and removed.
 func BenchmarkSmallRun(b *testing.B) {
 	o := open(b, Config{})
 	c := newCoordinator()
 	defer ship(b, o, c)()
-	for i := 0; b.Loop(); i++ {
-		s := create(b, o, fmt.Sprintf("run_%d", i), 1)
-		for _, channel := range []string{"log", "log.index", "trace", "diff"} {
-			write(b, s, channel, "a line of evidence, as a small run has it\n")
+	var runs atomic.Int64
+	b.SetParallelism(8 / runtime.GOMAXPROCS(0))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			s := create(b, o, fmt.Sprintf("run_%d", runs.Add(1)), 1)
+			for _, channel := range []string{"log", "log.index", "trace", "diff"} {
+				write(b, s, channel, "a line of evidence, as a small run has it\n")
+			}
+			finish(b, s, `{"caseId":"c1"}`)
+			await(b, "acknowledgement", s.Done())
 		}
-		finish(b, s, `{"caseId":"c1"}`)
-		await(b, "acknowledgement", s.Done())
-	}
+	})
 }

@@ -483,7 +483,7 @@ func (s *Store) makeShard(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return syncDir(s.cfg.Dir)
+	return s.cfg.disk.syncDir(s.cfg.Dir)
 }
 
 func (st *state) syncFile() error {
@@ -501,7 +501,7 @@ func (st *state) syncFile() error {
 		return err
 	}
 	if st.newName {
-		if err := syncDir(filepath.Dir(st.path)); err != nil {
+		if err := st.s.cfg.disk.syncDir(filepath.Dir(st.path)); err != nil {
 			return err
 		}
 		st.newName = false

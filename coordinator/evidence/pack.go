@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strings"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -183,7 +184,7 @@ func readHeader(r io.ReaderAt) (nonce [8]byte, ok bool, err error) {
 		}
 		return nonce, false, err
 	}
-	if h == [headerSize]byte{} {
+	if written := bytes.TrimRight(h[:8], "\x00"); len(written) < len(magic) && strings.HasPrefix(magic, string(written)) {
 		return nonce, false, nil
 	}
 	if string(h[:8]) != magic {

@@ -45,14 +45,28 @@ type file interface {
 	Stat() (os.FileInfo, error)
 }
 
-// disk opens files; tests put a failing one in its place.
+// disk opens files and makes the names in a directory durable; tests put a failing
+// one in its place.
 type disk interface {
 	open(path string, flag int) (file, error)
+	syncDir(path string) error
 }
 
 type osDisk struct{}
 
 func (osDisk) open(path string, flag int) (file, error) { return os.OpenFile(path, flag, 0o600) }
+
+// syncDir does nothing on Windows, which has no such call and needs none.
+func (osDisk) syncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
 
 // Store keeps the evidence of all runs below one directory. Its methods may be
 // called from any goroutine. One process uses a directory at a time; the
@@ -328,17 +342,4 @@ func (s *Store) unused(st *state) {
 		s.open.Remove(st.elem)
 		st.elem = nil
 	}
-}
-
-// syncDir makes names in a directory durable. Windows has no such call and
-// needs none.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

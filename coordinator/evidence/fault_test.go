@@ -1,0 +1,270 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// faultyDisk fails each n-th write after it has taken a part of it, and syncs on
+// demand. It never waits for the real disk: only a power cut could tell.
+type faultyDisk struct {
+	mu       sync.Mutex
+	every    int
+	writes   int
+	truncate bool // fail the truncation that would clean up, too
+	sync     error
+	syncs    int
+}
+
+func (d *faultyDisk) open(path string, flag int) (file, error) {
+	f, err := os.OpenFile(path, flag, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyFile{f, d}, nil
+}
+
+func (d *faultyDisk) syncDir(string) error { return nil }
+
+type faultyFile struct {
+	*os.File
+	d *faultyDisk
+}
+
+func (f *faultyFile) WriteAt(p []byte, at int64) (int, error) {
+	f.d.mu.Lock()
+	f.d.writes++
+	fail := f.d.every > 0 && f.d.writes%f.d.every == 0
+	f.d.mu.Unlock()
+	if fail {
+		n, _ := f.File.WriteAt(p[:len(p)*2/3], at)
+		return n, syscall.ENOSPC
+	}
+	return f.File.WriteAt(p, at)
+}
+
+func (f *faultyFile) Truncate(n int64) error {
+	if f.d.truncate {
+		f.d.truncate = false
+		return syscall.EIO
+	}
+	return f.File.Truncate(n)
+}
+
+func (f *faultyFile) Sync() error {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	f.d.syncs++
+	if f.d.sync != nil {
+		err := f.d.sync
+		f.d.sync = nil
+		return err
+	}
+	return nil
+}
+
+// TestF23_StoredEqualsProduced sends a log of many lines and a trace over a link
+// that is cut at random, into a store whose every 7th write fails and which is
+// killed now and then. The sender goes on from what was acknowledged, or from
+// what the store says after a cut.
+func TestF23_StoredEqualsProduced(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		cfg := Config{Dir: fmt.Sprintf("%s/%d", root, n), disk: &faultyDisk{every: 7, truncate: rapid.Bool().Draw(rt, "no truncate")}}
+		s := open(rt, cfg)
+		a := attempt(rt, s, "run_a", 1)
+		defer func() { a.Close(); s.Close() }()
+		produced := map[string][]byte{}
+		for i := range 1000 {
+			produced["log"] = fmt.Appendf(produced["log"], "line %d\n", i)
+			produced["trace"] = fmt.Appendf(produced["trace"], `{"kind":"log","t":%d}`+"\n", i)
+		}
+		acked := map[string]int64{}
+		failures, cuts := 0, 0
+		for done := false; !done; {
+			done = true
+			for _, channel := range []string{"log", "trace"} {
+				rest := produced[channel][acked[channel]:]
+				if len(rest) == 0 {
+					continue
+				}
+				done = false
+				p := rest[:min(len(rest), rapid.IntRange(500, 3000).Draw(rt, "piece"))]
+				next, err := a.Append(channel, acked[channel], p)
+				if err != nil {
+					failures++
+					if got := int64(len(read(rt, a, channel))); next != got || next < acked[channel] {
+						rt.Fatalf("a failed append wants %s from %d on; acknowledged %d, stored %d", channel, next, acked[channel], got)
+					}
+					continue
+				}
+				switch rapid.IntRange(0, 7).Draw(rt, "then") {
+				case 0: // the acknowledgement is lost: the sender repeats itself
+				case 1: // the coordinator is killed: everything acknowledged is there
+					cuts++
+					a.Close()
+					s.Close()
+					s = open(rt, cfg)
+					a = attempt(rt, s, "run_a", 1)
+					offsets, err := a.Offsets()
+					if err != nil {
+						rt.Fatal(err)
+					}
+					for c, at := range acked {
+						if offsets[c] < at {
+							rt.Fatalf("acknowledged %d bytes of %s, stored %d", at, c, offsets[c])
+						}
+					}
+					acked = offsets
+				default:
+					acked[channel] = next
+				}
+			}
+		}
+		for i := 0; ; i++ {
+			err := a.Put([]byte(`{"caseId":"c"}`))
+			if err == nil {
+				err = a.Seal(t.Context())
+			}
+			if err == nil {
+				break
+			}
+			if i > 3 {
+				rt.Fatalf("settle: %v", err)
+			}
+		}
+		for channel, want := range produced {
+			if got := read(rt, a, channel); got != string(want) {
+				rt.Fatalf("channel %s: %d bytes stored, %d produced", channel, len(got), len(want))
+			}
+		}
+	})
+}
+
+// TestP5_SealIsOneSync counts, and does not believe a second sync after a failed
+// one: the file is written anew.
+func TestP5_SealIsOneSync(t *testing.T) {
+	t.Parallel()
+	disk := &faultyDisk{}
+	s := open(t, Config{Dir: t.TempDir(), disk: disk})
+	defer s.Close()
+	a := attempt(t, s, "run_a", 1)
+	defer a.Close()
+	for _, channel := range []string{"log", "log.index", "trace", "diff"} {
+		appendText(t, a, channel, "evidence of "+channel)
+	}
+	if disk.syncs != 0 {
+		t.Errorf("%d syncs before the seal", disk.syncs)
+	}
+	if err := a.Put([]byte(`{}`)); err != nil {
+		t.Fatal(err)
+	}
+	disk.sync = syscall.EIO
+	before, err := os.Stat(a.st.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Seal(t.Context()); !errors.Is(err, syscall.EIO) {
+		t.Fatalf("seal on a failing disk: %v", err)
+	}
+	if err := a.Seal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(a.st.path)
+	if err != nil || os.SameFile(before, after) {
+		t.Errorf("the file that could not be synced is still in place, %v", err)
+	}
+	if got := read(t, a, "diff"); got != "evidence of diff" {
+		t.Errorf("diff %q", got)
+	}
+	if disk.syncs != 2 {
+		t.Errorf("%d syncs, want a failed one and one", disk.syncs)
+	}
+	if err := a.Seal(t.Context()); err != nil || disk.syncs != 2 {
+		t.Errorf("sealing again: %v, %d syncs", err, disk.syncs)
+	}
+}
+
+// BenchmarkSmallRun is the evidence of one small run: five channels and a result,
+// sealed. eight at a time, as runners with eight slots send them.
+func BenchmarkSmallRun(b *testing.B) {
+	s := open(b, Config{Dir: b.TempDir()})
+	defer s.Close()
+	var mu sync.Mutex
+	i := 0
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			mu.Lock()
+			i++
+			a, err := s.Attempt(fmt.Sprintf("run_%d", i), 1)
+			mu.Unlock()
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			for _, channel := range []string{"log", "log.index", "trace", "diff"} {
+				if _, err := a.Append(channel, 0, make([]byte, 500)); err != nil {
+					b.Error(err)
+				}
+			}
+			if err := errors.Join(a.Put([]byte(`{"caseId":"c1"}`)), a.Seal(b.Context()), a.Close()); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// BenchmarkAppend is a large log in chunks of the wire's size.
+func BenchmarkAppend(b *testing.B) {
+	s := open(b, Config{Dir: b.TempDir(), MaxAttemptBytes: 1 << 50})
+	defer s.Close()
+	p := make([]byte, 16<<10)
+	b.SetBytes(int64(len(p)))
+	a := attempt(b, s, "run_a", 1)
+	var at int64
+	for i := 0; b.Loop(); i++ {
+		if at >= 64<<20 {
+			a.Close()
+			a, at = attempt(b, s, "run_a", int64(i)), 0
+		}
+		next, err := a.Append("log", at, p)
+		if err != nil {
+			b.Fatal(err)
+		}
+		at = next
+	}
+	a.Close()
+}
+
+// BenchmarkOpenSealed is what a page about a finished run pays before its first
+// byte, with 32 MiB of log.
+func BenchmarkOpenSealed(b *testing.B) {
+	s := open(b, Config{Dir: b.TempDir()})
+	defer s.Close()
+	a := attempt(b, s, "run_a", 1)
+	for at := int64(0); at < 32<<20; at += 16 << 10 {
+		if _, err := a.Append("log", at, make([]byte, 16<<10)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := errors.Join(a.Seal(b.Context()), a.Close()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		a := attempt(b, s, "run_a", 1)
+		if a.Summary().Channels["log"] != 32<<20 {
+			b.Fatal("log is short")
+		}
+		a.Close()
+	}
+}
