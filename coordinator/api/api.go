@@ -110,11 +110,15 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// ServeMux would answer an unclean path with a redirect in HTML, and a
 	// client would repeat a POST as a GET.
-	if p := r.URL.Path; strings.Contains(p, "//") || strings.Contains(p, "/.") && path.Clean(p) != strings.TrimSuffix(p, "/") {
+	if unclean(r.URL.Path) {
 		s.unrouted.ServeHTTP(w, r)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+func unclean(p string) bool {
+	return !strings.HasPrefix(p, "/") || strings.Contains(p, "//") || strings.Contains(p, "/.") && path.Clean(p) != strings.TrimSuffix(p, "/")
 }
 
 // serve wraps a route with what all have in common.

@@ -155,6 +155,9 @@ func (s *Server) routes() []route {
 func (s *Server) notFound(c *call) error {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if unclean(c.r.URL.Path) {
+			break
+		}
 		probe := *c.r
 		probe.Method = method
 		if _, pattern := s.mux.Handler(&probe); pattern != "" && pattern != "/" {
