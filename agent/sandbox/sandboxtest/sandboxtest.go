@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package sandboxtest is the conformance suite of sandbox drivers: every lane passes the same cases.
 //
 // A sandbox needs a POSIX shell with the usual tools (cat, env, head, sleep, setsid, mkfifo) for it.
