@@ -37,9 +37,10 @@ func (c *Client) Live(ctx context.Context, id string, lanes ...string) iter.Seq2
 				yield(protocol.LiveEvent{}, err)
 				return
 			}
-			if event.Kind == protocol.LiveTrace {
-				// Where a server repeats events after a reconnect, Total tells
-				// which ones they are.
+			if event.Kind == protocol.LiveTrace && event.ID == "" {
+				// A server without ids starts again after a reconnect; its total
+				// counts the events up to the last of these, and so tells which
+				// ones are repeated.
 				first := event.Total - int64(len(event.Events))
 				if repeated := seen - first; repeated > 0 {
 					event.Events = event.Events[min(repeated, int64(len(event.Events))):]

@@ -47,6 +47,8 @@ type app struct {
 	output     string
 	quiet      bool
 	cfg        *config.Config
+	// defaultLevel is logged where configuration names no level.
+	defaultLevel slog.Level
 	// hurry is closed at the second signal.
 	hurry chan struct{}
 }
@@ -290,8 +292,9 @@ func (a *app) version() string {
 
 // logger writes where services log: stderr.
 func (a *app) logger() (*slog.Logger, error) {
-	var level slog.Level
-	if name := a.cfg.String(config.LogLevel); level.UnmarshalText([]byte(name)) != nil {
+	level := a.defaultLevel
+	name := a.cfg.String(config.LogLevel)
+	if a.cfg.Source(config.LogLevel) != config.FromDefault && level.UnmarshalText([]byte(name)) != nil {
 		return nil, fmt.Errorf("%s: log_level is %q: want debug, info, warn or error", a.cfg.Origin(config.LogLevel), name)
 	}
 	o := &slog.HandlerOptions{Level: level}

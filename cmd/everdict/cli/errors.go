@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -109,7 +110,10 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 
 func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 	if p.Hint != "" {
-		return p.Hint
+		if a.forPrograms() {
+			return p.Hint
+		}
+		return asCommands(p.Hint)
 	}
 	switch {
 	case p.Status == http.StatusUnauthorized:
@@ -128,6 +132,33 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 		return "look at the coordinator's log, then try again"
 	}
 	return "see " + cmd.CommandPath() + " --help"
+}
+
+// routeCommands are the commands that call a route of the API.
+var routeCommands = map[string]string{
+	"GET /runs":               "everdict runs list",
+	"POST /runs":              "everdict submit",
+	"GET /runners":            "everdict runners list",
+	"POST /runners":           "everdict runners pair",
+	"GET /workspace/runners":  "everdict runners list --workspace",
+	"POST /workspace/runners": "everdict runners pair --workspace",
+	"GET /harnesses":          "everdict harnesses list",
+	"POST /harnesses":         "everdict harnesses register",
+	"GET /harness-templates":  "everdict harnesses list --templates",
+	"GET /keys":               "everdict keys list",
+	"POST /keys":              "everdict keys create",
+}
+
+var route = regexp.MustCompile(`\b(GET|POST) /[a-z/{}-]+`)
+
+// asCommands names commands where a hint of the API names routes.
+func asCommands(hint string) string {
+	return route.ReplaceAllStringFunc(hint, func(r string) string {
+		if command, known := routeCommands[r]; known {
+			return command
+		}
+		return r
+	})
 }
 
 func (a *app) adviceOnConnection(err error) string {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ import (
 // runFlags is what `everdict run` was given.
 type runFlags struct {
 	task, harness, command string
+	expected               string
 	tests, graders, setup  []string
 	params                 []string
 	files, repo, path      string
@@ -43,7 +45,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 		Example: `  everdict run --task "Create ok.txt with the text done" --test "grep -q done ok.txt"
   everdict run --task "Fix the failing test" --path . --test "go test ./..." --harness claude-code
   everdict run --task "Add a README" --repo https://example.com/r.git#main --test "test -s README.md" --timeout 10m -o json
-  everdict run --task "Say yes" --prompt --command 'echo yes' --grader '{"id":"answer-match","config":{"expected":"yes"}}'`,
+  everdict run --task "Say yes" --prompt --command 'echo yes' --expected yes --grader answer-match`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, spec, err := r.request(cmd)
@@ -53,6 +55,10 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			o := RunOptions{Request: req, Keep: r.keep, Sandbox: a.cfg.String(config.Sandbox), Stderr: a.err}
 			if err := a.checkRunner(); err != nil {
 				return err
+			}
+			if a.cfg.Source(config.LogLevel) == config.FromDefault {
+				// The log of a coordinator that lives for one run is of interest to few.
+				a.defaultLevel = slog.LevelError
 			}
 			if o.Log, err = a.logger(); err != nil {
 				return err
@@ -75,6 +81,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f.StringVar(&r.task, "task", "", "what the agent has to do")
 	f.StringArrayVar(&r.tests, "test", nil, "command that passes when the task is done; may be given several times")
 	f.StringArrayVar(&r.graders, "grader", nil, "another grader: its id, or its spec in JSON; may be given several times")
+	f.StringVar(&r.expected, "expected", "", "the answer that graders such as answer-match compare with")
 	f.StringVar(&r.harness, "harness", "scripted", "agent that works on the task: id[@version]")
 	f.StringVar(&r.command, "command", "", "command line of an agent, such as \"my-agent {{task}}\", in place of --harness")
 	f.StringArrayVar(&r.params, "param", nil, "parameter of the harness, key=value; may be given several times")
@@ -85,9 +92,8 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f.BoolVar(&r.prompt, "prompt", false, "no repository: the task is a question, its answer is graded")
 	f.DurationVar(&r.timeout, "timeout", protocol.DefaultTimeoutSec*time.Second, "how long the agent may take")
 	f.BoolVar(&r.keep, "keep", false, "leave the agent's directory on the disk")
-	config.Bind(f, a.schema, config.Sandbox, config.LogFormat)
-	// The log of a coordinator that lives for one run is of interest to few.
-	f.String("log-level", "error", "debug, info, warn or error [$EVERDICT_LOG_LEVEL]")
+	config.Bind(f, a.schema, config.Sandbox, config.LogLevel, config.LogFormat)
+	f.Lookup("log-level").DefValue = "error"
 	cmd.MarkFlagsMutuallyExclusive("files", "repo", "path", "prompt")
 	cmd.MarkFlagsMutuallyExclusive("harness", "command")
 	return cmd
@@ -114,7 +120,8 @@ func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequ
 	if err != nil {
 		return exitError, err
 	}
-	if err := a.printRun(done); err != nil {
+	// What could be asked next is gone with this coordinator.
+	if err := a.printRunWith(done, summary{local: true}); err != nil {
 		return exitError, err
 	}
 	return verdictCode(done), nil
@@ -152,6 +159,9 @@ func (r *runFlags) request(cmd *cobra.Command) (*protocol.RunRequest, *protocol.
 		return nil, nil, err
 	}
 	req.Case.Env = env
+	if cmd.Flags().Changed("expected") {
+		req.Case.Expected = &r.expected
+	}
 	for _, t := range r.tests {
 		config, err := json.Marshal(map[string]string{"cmd": t})
 		if err != nil {

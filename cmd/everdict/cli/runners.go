@@ -162,7 +162,11 @@ func (a *app) runnersList() *cobra.Command {
 			}
 			if len(runners) == 0 {
 				fmt.Fprintln(a.out, "no runners")
-				a.hint("pair this machine: everdict runners pair, or start everything here: everdict up")
+				if workspace {
+					a.hint("pair this machine: everdict runners pair")
+				} else {
+					a.hint("pair this machine: everdict runners pair; those of everybody: everdict runners list --workspace")
+				}
 				return nil
 			}
 			a.printRunners(runners)

@@ -248,12 +248,15 @@ func (a *app) runsWhy() *cobra.Command {
 			p := a.palette(a.out)
 			fmt.Fprintf(a.out, "%s  %s", cell(id), p.status(view.Status))
 			place := view.Placement
-			if place == nil {
+			if place == nil || view.Status.Terminal() {
 				fmt.Fprintln(a.out)
-				a.hint("it is not placed any more; what happened: everdict runs events %s", id)
+				a.hint("  it is over; what happened: everdict runs events %s", id)
 				return nil
 			}
-			fmt.Fprintf(a.out, "  %s\n", cell(place.Phase))
+			if place.Phase != string(view.Status) {
+				fmt.Fprintf(a.out, "  %s", cell(place.Phase))
+			}
+			fmt.Fprintln(a.out)
 			var rows [][]string
 			add := func(label, text string) {
 				if text != "" {
@@ -266,7 +269,7 @@ func (a *app) runsWhy() *cobra.Command {
 			}
 			add("on", firstOf(place.Unit, place.Node))
 			for _, e := range place.Events {
-				add("event", e.Message)
+				add("event", firstOf(e.Message, e.Type))
 			}
 			writeTable(a.out, nil, rows)
 			return nil

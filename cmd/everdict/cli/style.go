@@ -140,10 +140,8 @@ func (a *app) ago(t protocol.Time) string {
 	}
 	d := a.now().Sub(t.Time)
 	switch {
-	case d < 0: // the server's clock is ahead of this machine's
-		return "now"
-	case d < time.Second:
-		return "now"
+	case d < time.Second: // also when the server's clock is ahead of this machine's
+		return "just now"
 	case d < time.Minute:
 		return fmt.Sprintf("%ds ago", int(d.Seconds()))
 	case d < time.Hour:

@@ -28,14 +28,18 @@ type summary struct {
 	p    palette
 	run  *protocol.Run
 	rows [][]string
+	// local: the run was of a coordinator that is gone.
+	local bool
 }
 
 // printRun writes a run as -o asks for.
-func (a *app) printRun(r *protocol.Run) error {
+func (a *app) printRun(r *protocol.Run) error { return a.printRunWith(r, summary{}) }
+
+func (a *app) printRunWith(r *protocol.Run, s summary) error {
 	if a.forPrograms() {
 		return a.json(r)
 	}
-	s := &summary{a: a, p: a.palette(a.out), run: r}
+	s.a, s.p, s.run = a, a.palette(a.out), r
 	s.head()
 	s.what()
 	s.where()
@@ -357,6 +361,7 @@ func stageName(stage string) string {
 func (s *summary) next() {
 	id := cell(s.run.ID)
 	switch {
+	case s.local:
 	case s.run.Status == protocol.StatusSuspended:
 		s.add("next", "everdict runs approve "+id, "everdict runs reject "+id)
 	case !s.run.Status.Terminal():
