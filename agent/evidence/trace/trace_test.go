@@ -85,12 +85,12 @@ func TestP13_UnknownUsageStaysUnknown(t *testing.T) {
 
 func TestF25_LongEventsAreCut(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 10<<20) + "END"
+	long := strings.Repeat("x", 2<<20) + "END"
 	tests := map[string]protocol.TraceEvent{
 		"text":             {Kind: protocol.EventMessage, Role: "assistant", Text: &long},
-		"escapes":          {Kind: protocol.EventToolResult, ID: "1", OK: ptr(true), Output: ptr(strings.Repeat("\x00", 1<<20) + "END")},
-		"bad UTF-8":        {Kind: protocol.EventToolResult, ID: "1", OK: ptr(true), Output: ptr(strings.Repeat("\xff", 1<<20) + "END")},
-		"wide characters":  {Kind: protocol.EventLog, Stream: "stdout", Text: ptr(strings.Repeat("世界\u2028", 1<<18) + "END")},
+		"escapes":          {Kind: protocol.EventToolResult, ID: "1", OK: ptr(true), Output: ptr(strings.Repeat("\x00", 1<<19) + "END")},
+		"bad UTF-8":        {Kind: protocol.EventToolResult, ID: "1", OK: ptr(true), Output: ptr(strings.Repeat("\xff", 1<<19) + "END")},
+		"wide characters":  {Kind: protocol.EventLog, Stream: "stdout", Text: ptr(strings.Repeat("世界\u2028", 1<<16) + "END")},
 		"arguments":        {Kind: protocol.EventToolCall, ID: "1", Name: "n", Args: json.RawMessage(`{"a":"` + long + `"}`)},
 		"no JSON at all":   {Kind: protocol.EventToolCall, ID: "1", Name: "n", Args: json.RawMessage(`{"a":` + long)},
 		"several fields":   {Kind: protocol.EventToolResult, ID: "1", OK: ptr(false), Output: &long, Message: long, Detail: json.RawMessage(`"` + long + `"`)},
@@ -119,7 +119,7 @@ func TestF25_LongEventsAreCut(t *testing.T) {
 			}
 		})
 	}
-	if len(long) != 10<<20+3 {
+	if len(long) != 2<<20+3 {
 		t.Error("the caller's string was changed")
 	}
 }
