@@ -22,7 +22,8 @@ read -r _
 [ -n "$1" ] && echo 1 >"$1/cgroup.kill"
 n=0
 while [ "$n" -lt 20 ]; do
-  found=$(grep -lsaF "EVERDICT_MARKER=$2." /proc/[0-9]*/environ) || break
+  found=$(grep -lsaF "EVERDICT_MARKER=$2." /proc/[0-9]*/environ)
+  [ -n "$found" ] || break
   for f in $found; do
     p=${f#/proc/}
     kill -9 "${p%/environ}"
