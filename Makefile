@@ -13,7 +13,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: deps ## build bin/everdict
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
+	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh

@@ -67,7 +67,7 @@ func (r *Runner) serve(ctx context.Context, s *link.RunnerSession) error {
 	wg.Go(func() {
 		select {
 		case <-r.draining:
-			_ = s.Drain(link.Drain{Reason: "the runner is shutting down"}) // a lost session says it as well
+			_ = s.Drain(ctx, link.Drain{Reason: "the runner is shutting down"}) // a lost session says it as well
 		case <-ctx.Done():
 		}
 	})

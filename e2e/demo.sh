@@ -24,14 +24,15 @@ trap 'exit 130' INT TERM
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 say '1. A coordinator on a free port of this machine'
-"$bin" coordinator --data-dir "$dir/data" --listen 127.0.0.1:0 --address-file "$dir/address" >"$dir/coordinator.log" 2>&1 &
+"$bin" coordinator --data-dir "$dir/data" --listen 127.0.0.1:0 >"$dir/coordinator.log" 2>&1 &
 coordinator=$!
-for _ in $(seq 100); do
-	[ -s "$dir/address" ] && break
+url=
+for _ in $(seq 300); do
+	url=$(sed -n 's/^\(http:[^ ]*\) is ready.*/\1/p' "$dir/coordinator.log")
+	[ -n "$url" ] && break
 	kill -0 "$coordinator" 2>/dev/null || exit 1
 	sleep 0.1
 done
-url=http://$(cat "$dir/address")
 export EVERDICT_API_URL=$url
 echo "$url"
 
@@ -39,7 +40,7 @@ say '2. A runner, paired with it'
 curl -fsS -XPOST "$url/runners" -H 'content-type: application/json' \
 	-d '{"label":"demo","capabilities":["git"]}' >"$dir/paired.json"
 token=$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["token"])' "$dir/paired.json")
-printf '%s\n' "$token" | "$bin" runner --pair - --api-url "$url" --state-dir "$dir/runner" >"$dir/runner.log" 2>&1 &
+printf '%s\n' "$token" | "$bin" runner --pair - --api-url "$url" --state-dir "$dir/runner" --work-dir "$dir/work" >"$dir/runner.log" 2>&1 &
 runner=$!
 
 say '3. A run, submitted with curl'
@@ -63,4 +64,3 @@ say '5. What it changed'
 
 say '6. The verdict'
 "$bin" runs get "$run"
-"$bin" runs wait "$run" -o json >/dev/null

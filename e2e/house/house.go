@@ -180,6 +180,20 @@ func (r *Runner) Start() {
 	}()
 }
 
+// Online waits until the coordinator shows a runner as online.
+func (h *House) Online(id string) {
+	h.T.Helper()
+	Eventually(h.T, id+" is online", func() bool {
+		all, err := h.Client.WorkspaceRunners(context.Background())
+		for _, r := range all {
+			if r.ID == id && r.Online {
+				return err == nil
+			}
+		}
+		return false
+	})
+}
+
 // Drain lets the runner finish what it has and returns its error.
 func (r *Runner) Drain() error {
 	r.r.Drain()
