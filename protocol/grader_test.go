@@ -83,6 +83,21 @@ func TestUnknownGrader(t *testing.T) {
 	}
 }
 
+func TestValidateGraders(t *testing.T) {
+	t.Parallel()
+	c := Case{Graders: []GraderSpec{{ID: GraderSteps}, {ID: "nobody"}, {ID: GraderTestsPass, Config: json.RawMessage(`{"command":"x"}`)}}}
+	err := c.ValidateGraders()
+	var p *Problem
+	want := `case.graders[1]: unknown grader "nobody"; case.graders[2]: grader tests-pass: config.command: this grader has no such key`
+	if !errors.As(err, &p) || p.Code != CodeBadRequest || p.Message != want || p.Data["grader"] != "nobody" || p.Hint == "" {
+		t.Errorf("%v, want %s", err, want)
+	}
+	c.Graders = c.Graders[:1]
+	if err := c.ValidateGraders(); err != nil {
+		t.Errorf("%v, want nil", err)
+	}
+}
+
 func TestGraderDefaults(t *testing.T) {
 	t.Parallel()
 	pt6, one := 0.6, 1.0

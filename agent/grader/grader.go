@@ -53,7 +53,7 @@ type Input struct {
 	FinalMessage *string
 	// Usage is what the harness reported; nil takes what the trace sums up to.
 	Usage *protocol.Usage
-	// Log receives what grader commands print; nil discards.
+	// Log receives what grader commands print, one Write at a time; nil discards.
 	Log io.Writer
 }
 

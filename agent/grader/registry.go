@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
 	"strings"
+	"sync"
 
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/protocol"
@@ -43,6 +45,9 @@ func (u *Unmeasured) Error() string { return u.Detail }
 // grader would have produced.
 func (r Registry) Grade(ctx context.Context, in Input) []protocol.Score {
 	scores := []protocol.Score{}
+	if in.Log != nil {
+		in.Log = &locked{w: in.Log}
+	}
 	for _, spec := range in.Case.Graders {
 		graderID, metric := identity(spec)
 		got, err := r.one(ctx, &in, spec)
@@ -58,6 +63,18 @@ func (r Registry) Grade(ctx context.Context, in Input) []protocol.Score {
 		}
 	}
 	return scores
+}
+
+// locked lets the two outputs of a command share one log.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }
 
 // one runs one grader; a panic in it is an error of this grader alone.

@@ -60,7 +60,9 @@ type Env struct {
 	// Emit receives the trace, in order, from one goroutine at a time. An event
 	// without T happened now.
 	Emit func(protocol.TraceEvent)
-	// Stdout and Stderr receive the run's log; nil discards.
+	// Stdout and Stderr receive the run's log; nil discards. Each gets one Write at
+	// a time, but the two at the same time. A writer that fails gets nothing more;
+	// its owner knows of it, the agent goes on.
 	Stdout, Stderr io.Writer
 	// Started is called once, when the agent's process has started, with its pid
 	// (0 when the driver does not know it). It may be nil.

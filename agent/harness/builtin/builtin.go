@@ -3,6 +3,9 @@
 package builtin
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/agent/harness/claudecode"
 	"github.com/everdict/everdict/agent/harness/codex"
@@ -18,8 +21,8 @@ var adapters = map[string]func() harness.Harness{
 	"codex":       func() harness.Harness { return codex.New() },
 }
 
-// Names are the adapters of kind process, in the order in which they are shown.
-var Names = []string{"scripted", "claude-code", "codex"}
+// Names returns the adapters of kind process, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(adapters)) }
 
 // Lookup returns a new harness for one run of the spec. The error is a
 // *protocol.Failure of stage install: the spec names something that this runner

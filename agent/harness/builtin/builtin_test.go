@@ -29,13 +29,8 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%+v: %v, want a config failure", s, err)
 		}
 	}
-	if len(Names) != len(adapters) {
-		t.Fatalf("names %v, adapters %d", Names, len(adapters))
-	}
-	for name := range adapters {
-		if !slices.Contains(Names, name) {
-			t.Errorf("%s is not in Names", name)
-		}
+	if got, want := Names(), []string{"claude-code", "codex", "scripted"}; !slices.Equal(got, want) {
+		t.Errorf("names %v, want %v", got, want)
 	}
 }
 

@@ -53,8 +53,16 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 		Stdin:  strings.NewReader(env.Case.Task),
 		Ladder: ladder,
 	}
-	out, _, err := env.RunStream(ctx, "codex", cmd, NewStream(env.Emit), true)
+	stream := NewStream(env.Emit)
+	out, _, err := env.RunStream(ctx, "codex", cmd, stream, true)
 	out.Path = h.path
+	if err == nil && out.Usage == nil {
+		if u := rollout(ctx, env, stream.thread); u != nil {
+			out.Usage = u.total("codex:rollout.token_count")
+			out.Usage.Partial = true
+			env.Emit(u.aggregate(&usage{}))
+		}
+	}
 	return out, err
 }
 

@@ -96,3 +96,29 @@ func TestF28_RetryingForEverIsGivenUp(t *testing.T) {
 		t.Errorf("it ran for %v", out.Exit.Ran)
 	}
 }
+
+// A failed or stopped turn has no usage in the stream; the session file has it.
+func TestF46_UsageOfACutRunComesFromTheSessionFile(t *testing.T) {
+	t.Parallel()
+	r := rig(t, "int", `mkdir -p "$HOME/.codex/sessions/2026/11/29"
+{ echo '{"timestamp":"t","type":"session_meta","payload":{"id":"x"}}'
+echo '{"type":"event_msg","payload":{"type":"token_count","info":null}}'
+echo '{"type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":100,"cached_input_tokens":40,"output_tokens":7,"reasoning_output_tokens":2,"total_tokens":107}}}}'
+echo '{"type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":300,"cached_input_tokens":140,"output_tokens":9,"reasoning_output_tokens":2,"total_tokens":309}}}}'
+echo '{"type":"event_msg","payload":{"type":"tok'
+} > "$HOME/.codex/sessions/2026/11/29/rollout-2026-11-29T12-00-00-01a22748-6dfd-74e3-a6a5-e67048ff6291.jsonl"
+sleep 300`, nil)
+	r.Env.IdleTimeout = 500 * time.Millisecond
+	out := r.Run(t, New())
+	if out.Failure == nil || out.Failure.Reason != protocol.ReasonStalled {
+		t.Fatalf("failure %+v, want stalled", out.Failure)
+	}
+	u := out.Usage
+	if u == nil || !u.Partial || *u.PromptTokens != 300 || *u.CompletionTokens != 9 || *u.CacheReadTokens != 140 || u.USD != nil || u.TokensSource != "codex:rollout.token_count" {
+		t.Fatalf("usage %+v, want the last count of the session file, partial", u)
+	}
+	events := r.Events()
+	if c := events[len(events)-1].Cost; c == nil || *c.InputTokens != 160 {
+		t.Errorf("last event %+v, want a model call of 160 uncached tokens", events[len(events)-1])
+	}
+}

@@ -35,6 +35,7 @@ type Stream struct {
 	finish   sync.Once
 	giveUp   sync.Once
 
+	thread  string
 	started map[string]bool // items whose call is emitted
 	said    map[string]bool // texts since the last progress, once a retry was seen
 	retried bool
@@ -121,6 +122,7 @@ func (s *Stream) line(b []byte, dropped int64) {
 	}
 	switch l.Type {
 	case "thread.started":
+		s.thread = l.Thread
 		attributes, _ := json.Marshal(map[string]string{"sessionId": l.Thread})
 		s.emit(protocol.TraceEvent{Kind: protocol.EventSpan, Name: "session", Attributes: attributes})
 	case "item.started", "item.completed":
@@ -289,22 +291,9 @@ func (s *Stream) completed(u *usage) {
 	if u == nil || u.Input == nil && u.Output == nil {
 		return
 	}
-	total := &protocol.Usage{
-		PromptTokens: u.Input, CompletionTokens: u.Output, CacheReadTokens: u.Cached, CacheWriteTokens: u.CacheWrite,
-		ReasoningTokens: u.Reasoning, TokensSource: "codex:turn.completed.usage",
-	}
-	if u.Input != nil && u.Output != nil {
-		n := *u.Input + *u.Output
-		total.TotalTokens = &n
-	}
-	s.report.Usage = total
-	c := &protocol.Cost{
-		InputTokens:  grown(uncached(u), uncached(&s.spent)),
-		OutputTokens: grown(u.Output, s.spent.Output), CacheReadTokens: grown(u.Cached, s.spent.Cached),
-		CacheWriteTokens: grown(u.CacheWrite, s.spent.CacheWrite), ReasoningTokens: grown(u.Reasoning, s.spent.Reasoning),
-	}
+	s.report.Usage = u.total("codex:turn.completed.usage")
+	s.emit(u.aggregate(&s.spent))
 	s.spent = *u
-	s.emit(protocol.TraceEvent{Kind: protocol.EventLLMCall, Model: trace.AggregateModel, Cost: c})
 }
 
 // uncached is the input that was neither read from a cache nor written to one.

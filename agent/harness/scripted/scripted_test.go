@@ -63,6 +63,13 @@ func TestTasksInPlainEnglish(t *testing.T) {
 			"I cannot do this: Create ../evil.txt containing x. I understand plain file tasks only: create, append, replace and delete."},
 		{"a tool that fails", "Delete nothing.txt", nil, nil, "Could not delete nothing.txt."},
 		{"an apostrophe", "Create it's.txt containing don't", nil, map[string]string{"it's.txt": "don't\n"}, "Created it's.txt."},
+		{"the file first", "In f.txt, replace foo with bar", map[string]string{"f.txt": "foo"}, map[string]string{"f.txt": "bar"}, "Replaced the text in f.txt."},
+		{"a list of items", "1. Create a.txt containing one\n2. Append two to a.txt\n- Delete b.txt", map[string]string{"b.txt": ""},
+			map[string]string{"a.txt": "one\ntwo\n", "b.txt": "<absent>"}, "Created a.txt, appended to a.txt, deleted b.txt."},
+		{"whose content", "Please add a new file named n.md whose content is \"# Title\"; then remove the file b.txt!", map[string]string{"b.txt": ""},
+			map[string]string{"n.md": "# Title\n", "b.txt": "<absent>"}, "Created n.md, deleted b.txt."},
+		{"a directory", "Make a directory build/out and create build/out/x containing 1", nil, map[string]string{"build/out/x": "1\n"},
+			"Made the directory build/out, created build/out/x."},
 		{"options as names", `Create -rf containing x and delete --help`, map[string]string{"--help": ""},
 			map[string]string{"-rf": "x\n", "--help": "<absent>"}, "Created -rf, deleted --help."},
 	}

@@ -94,16 +94,26 @@ func (t *texts) value(s string) string {
 
 var sentenceEnd = regexp.MustCompile(`[.!?;]+(?:\s+|$)|\n+`)
 
-func sentences(s string) []string { return nonEmpty(sentenceEnd.Split(s, -1)) }
+// bullet is what stands before an item of a list.
+var bullet = regexp.MustCompile(`(?m)^[ \t]*(?:[-*•]|\d+[.)])[ \t]+`)
+
+func sentences(s string) []string {
+	return nonEmpty(sentenceEnd.Split(bullet.ReplaceAllString(s, ""), -1))
+}
 
 // A clause begins where a conjunction stands before a verb. "add" and "write"
 // after "and" are verbs too; nouns of these names need quotes.
 var clauseStart = regexp.MustCompile(`(?i)(?:,\s*and\s+then|,\s*then|,\s*and|\s+and\s+then|\s+then|\s+and|,)\s+((?:please\s+)?(?:create|write|make|add|append|replace|change|delete|remove)\s)`)
 
+var onlyPlace = regexp.MustCompile(polite + `in\s+` + theFile + `\S+$`)
+
 func clauses(sentence string) []string {
 	var out []string
 	from := 0
 	for _, m := range clauseStart.FindAllStringSubmatchIndex(sentence, -1) {
+		if onlyPlace.MatchString(sentence[from:m[0]]) {
+			continue // "In a.txt, replace x with y" is one clause
+		}
 		out = append(out, sentence[from:m[0]])
 		from = m[2]
 	}
@@ -126,7 +136,7 @@ const (
 	// theFile is what may stand before a path.
 	theFile = article + `(?:(?:new|text|existing)\s+)*(?:files?\s+)?(?:(?:called|named)\s+)?`
 	// containing introduces a content.
-	containing = `\s+(?:that\s+contains|which\s+contains|containing|contains|with|holding|saying|that\s+says)\s+`
+	containing = `\s+(?:that\s+contains|which\s+contains|containing|contains|with|holding|saying|that\s+says|whose\s+contents?\s+(?:is|are))\s+`
 	theText    = `(?:(?:exactly|only|just)\s+)?(?:(?:the|a)\s+)?(?:single\s+)?(?:(?:text|contents?|words?|line|string|sentence)\b\s*:?\s*)?`
 )
 
@@ -137,6 +147,7 @@ var (
 	create     = regexp.MustCompile(polite + `(?:create|write|make|add)\s+` + theFile + `(.+)$`)
 	appendTo   = regexp.MustCompile(polite + `(?:append|add)\s+` + theText + `(.+?)\s+(?:at\s+the\s+end\s+of|to\s+the\s+end\s+of|to)\s+` + theFile + `(.+)$`)
 	replaceIn  = regexp.MustCompile(polite + `(?:replace|change)\s+(?:every\s+|all\s+(?:occurrences\s+of\s+)?)?` + theText + `(.+?)\s+(?:with|by|to|into)\s+` + theText + `(.+?)\s+in\s+` + theFile + `(.+)$`)
+	inReplace  = regexp.MustCompile(polite + `in\s+` + theFile + `(\S+?),?\s+(?:replace|change)\s+` + theText + `(.+?)\s+(?:with|by|to|into)\s+` + theText + `(.+)$`)
 	deletePath = regexp.MustCompile(polite + `(?:delete|remove)\s+` + article + `(?:(?:files?|directory|folder|dir)\s+)?(.+)$`)
 	contents   = regexp.MustCompile(`(?is)` + containing + theText)
 	nextFile   = regexp.MustCompile(`(?is)(?:,\s*and|,|\s+and)\s+` + theFile + "(\\S+)" + containing)
@@ -154,11 +165,10 @@ func parseClause(clause string, t *texts) ([]step, bool) {
 		return each(m[1], t, func(p string) step { return createStep(p, "") })
 	}
 	if m := replaceIn.FindStringSubmatch(clause); m != nil {
-		old, new := t.value(m[1]), t.value(m[2])
-		if old == "" || strings.ContainsAny(old+new, "\n\x00") {
-			return nil, false
-		}
-		return each(m[3], t, func(p string) step { return replaceStep(p, old, new) })
+		return parseReplacement(m[3], m[1], m[2], t)
+	}
+	if m := inReplace.FindStringSubmatch(clause); m != nil {
+		return parseReplacement(m[1], m[2], m[3], t)
 	}
 	if m := deletePath.FindStringSubmatch(clause); m != nil {
 		return each(m[1], t, deleteStep)
@@ -170,6 +180,14 @@ func parseClause(clause string, t *texts) ([]step, bool) {
 		return parseCreate(m[1], t)
 	}
 	return nil, false
+}
+
+func parseReplacement(paths, old, new string, t *texts) ([]step, bool) {
+	old, new = t.value(old), t.value(new)
+	if old == "" || strings.ContainsAny(old+new, "\n\x00") {
+		return nil, false
+	}
+	return each(paths, t, func(p string) step { return replaceStep(p, old, new) })
 }
 
 // parseCreate reads "a.txt and b.txt containing x and c.txt containing y".
