@@ -46,6 +46,9 @@ func newCgroupRoot(cfg Config, instance string) (root *cgroupRoot, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if filepath.Base(base) == asideLeaf { // an earlier driver of this process, or before its re-exec, stepped aside
+			base = filepath.Dir(base)
+		}
 	}
 	r := &cgroupRoot{dir: filepath.Join(base, "everdict", instance), instance: instance}
 	if err := mkdirs(r.dir); err != nil {
@@ -129,13 +132,16 @@ func (r *cgroupRoot) delegate(base string) {
 	}
 }
 
+// asideLeaf is the cgroup into which stepAside moves this process.
+const asideLeaf = "everdict-runner"
+
 // stepAside moves this process into a leaf below base, because a cgroup that holds processes cannot hand controllers
 // down. Only when nobody else is in it: the cgroup is ours then (a service, or a container).
 func stepAside(base string) error {
 	if strings.TrimSpace(readString(filepath.Join(base, "cgroup.procs"))) != strconv.Itoa(os.Getpid()) {
 		return errors.New("the cgroup holds other processes")
 	}
-	leaf := filepath.Join(base, "everdict-runner")
+	leaf := filepath.Join(base, asideLeaf)
 	if err := os.MkdirAll(leaf, 0o755); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -110,6 +111,9 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 	}
 	if err != nil {
 		c.abandon(files)
+		if errors.Is(err, fs.ErrNotExist) { // the interpreter of a script, or a file that has just gone
+			err = errors.Join(sandbox.ErrNotFound, err)
+		}
 		return nil, fmt.Errorf("process: exec %q: %w", cmd.Args[0], err)
 	}
 	h.mu.Lock()

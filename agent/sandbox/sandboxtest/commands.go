@@ -68,7 +68,10 @@ func signalProcess(b *bench) {
 
 func noSuchCommand(b *bench) {
 	x := b.start()
-	for _, args := range [][]string{{"everdict-no-such-command"}, {"./nothing"}, {"/no/such/file", "x"}} {
+	if err := os.WriteFile(filepath.Join(x.dir, "script"), []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	for _, args := range [][]string{{"everdict-no-such-command"}, {"./nothing"}, {"/no/such/file", "x"}, {"./script"}} {
 		_, err := x.Exec(b.Context(), sandbox.Command{Args: args})
 		if !errors.Is(err, sandbox.ErrNotFound) {
 			b.Errorf("exec %q: %v, wanted ErrNotFound", args, err)
