@@ -30,8 +30,9 @@ type modelJob struct {
 	runner                       lease.Runner
 	grants                       map[int64]string // attempt -> runner
 	requests                     map[int64]string // attempt -> request that was answered with it
-	seen                         time.Time        // zero: not heard of since the coordinator began
+	seen                         time.Time        // zero: its runner is not there
 	started, held                bool
+	restored                     bool // not heard of since a restart
 	stop, outcome                lease.Outcome
 	settledBy                    int64
 	terminal                     int // how many times it settled
@@ -150,6 +151,7 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 			j.grants, j.requests = map[int64]string{}, map[int64]string{}
 		}
 		j.grants[ev.Attempt] = ev.Runner
+		j.restored = false
 		j.state, j.attempt, j.runner, j.started, j.held, j.stop = lease.Leased, ev.Attempt, r, false, false, lease.OutcomeNone
 		j.seen, j.leaseDeadline, j.startDeadline = ev.At, ev.At.Add(m.cfg.TTL), ev.At.Add(m.cfg.StartAck)
 	case lease.JobRequeued:
@@ -162,8 +164,8 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 		if ev.Cause == lease.CauseStartTimeout && j.started {
 			return fmt.Errorf("start timeout of a started attempt")
 		}
-		if ev.Cause == lease.CauseRestart && !j.seen.IsZero() {
-			return fmt.Errorf("blamed on the restart, but its runner was heard of at %s", j.seen)
+		if (ev.Cause == lease.CauseRestart) != j.restored && (ev.Cause == lease.CauseRestart || ev.Cause == lease.CauseExpired) {
+			return fmt.Errorf("cause %s, heard of since the restart: %t", ev.Cause, !j.restored)
 		}
 		m.count(j, ev)
 		if j.failures >= j.MaxAttempts || j.unstarted >= m.cfg.MaxUnstarted {
@@ -270,7 +272,7 @@ func (m *model) restart(now time.Time) {
 	m.vtime, m.finish = 0, map[string]float64{}
 	for _, j := range m.jobs {
 		if j.state == lease.Leased {
-			j.seen = time.Time{}
+			j.seen, j.restored = time.Time{}, true
 			j.leaseDeadline, j.startDeadline = now.Add(m.cfg.TTL), now.Add(m.cfg.StartAck)
 		}
 	}

@@ -25,8 +25,9 @@ type live struct {
 	// Times of the owner's clock.
 	deadline int64 // of the lease
 	startBy  int64 // of the acknowledgement, if not started
-	seen     int64 // last word of the holder in this process's life; never: not since it began
+	seen     int64 // last word of the holder; never: it is not there, as far as anybody knows
 	started  bool
+	restored bool // read from disk, and its holder has not spoken since
 	held     bool
 	fenced   bool
 	stop     Outcome
@@ -182,9 +183,10 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 			return err
 		}
 		l := &live{entry: r.entry, lane: ln, token: r.token, request: r.request, started: r.startedAt != 0, held: r.held,
-			stop: r.stop, reason: r.reason, deadline: now + int64(o.cfg.TTL), startBy: now + int64(o.cfg.StartAck), seen: never}
+			stop: r.stop, reason: r.reason, deadline: now + int64(o.cfg.TTL), startBy: now + int64(o.cfg.StartAck), seen: never,
+			restored: true}
 		if old := before[r.id]; old != nil && old.attempt == r.attempt {
-			l.deadline, l.startBy, l.seen, l.fenced = old.deadline, old.startBy, old.seen, old.fenced
+			l.deadline, l.startBy, l.seen, l.fenced, l.restored = old.deadline, old.startBy, old.seen, old.fenced, old.restored
 		}
 		o.addLive(l, o.runner(r.runner), o.home(r.home))
 	}

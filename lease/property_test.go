@@ -38,6 +38,7 @@ func TestP2_P3_P4_Model(t *testing.T) {
 				"return":   w.giveBack,
 				"renew":    w.renew,
 				"adopt":    w.adopt,
+				"leave":    w.leave,
 				"person":   w.person,
 				"time":     w.advance,
 				"crash":    w.crash,
@@ -203,7 +204,7 @@ func (w *world) verdict(t *rapid.T, h holding, refuse bool, err error) (done boo
 }
 
 func (w *world) renewed(j *modelJob) {
-	j.seen, j.leaseDeadline = time.Now(), time.Now().Add(w.cfg.TTL)
+	j.seen, j.leaseDeadline, j.restored = time.Now(), time.Now().Add(w.cfg.TTL), false
 }
 
 func (w *world) start(t *rapid.T) {
@@ -313,6 +314,19 @@ func (w *world) adopt(t *rapid.T) {
 	}
 	if missing != len(a.Missing) {
 		t.Fatalf("adoption of %s misses %+v, want %d", runner, a.Missing, missing)
+	}
+}
+
+// leave ends a runner's session. What it holds stands, but nobody is there to be asked.
+func (w *world) leave(t *rapid.T) {
+	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	if err := w.q.RemoveRunner(context.Background(), runner); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range w.model.jobs {
+		if j.state == lease.Leased && j.runner.ID == runner {
+			j.seen = time.Time{}
+		}
 	}
 }
 

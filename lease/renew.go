@@ -72,7 +72,7 @@ func (o *owner) standing(ref Ref, runnerID string, now int64) Standing {
 
 // renew gives a lease another TTL. Its place in the heap stays: it comes up early and is put back.
 func (o *owner) renew(l *live, now int64) {
-	l.deadline, l.seen = now+int64(o.cfg.TTL), now
+	l.deadline, l.seen, l.restored = now+int64(o.cfg.TTL), now, false
 	l.runner.contact = now
 }
 
