@@ -207,16 +207,51 @@ func group(cmd *cobra.Command) *cobra.Command {
 			return cmd.Help()
 		}
 		what := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+args[0])
-		// The nearest first: one slip before two.
-		for cmd.SuggestionsMinimumDistance = 1; cmd.SuggestionsMinimumDistance <= 2; cmd.SuggestionsMinimumDistance++ {
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				what += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near[0])
-				break
-			}
+		if near := nearest(cmd, args[0]); near != "" {
+			what += fmt.Sprintf(": did you mean %q?", cmd.CommandPath()+" "+near)
 		}
 		return &usageError{cmd, what}
 	}
 	return cmd
+}
+
+// nearest is the subcommand that typed probably meant, or "": at most two slips
+// away, or begun so.
+func nearest(cmd *cobra.Command, typed string) string {
+	best, least := "", 3
+	for _, c := range cmd.Commands() {
+		d := slips(strings.ToLower(typed), c.Name())
+		if len(typed) > 2 && strings.HasPrefix(c.Name(), strings.ToLower(typed)) {
+			d = min(d, 1)
+		}
+		if d < least && d < len(typed) {
+			best, least = c.Name(), d
+		}
+	}
+	return best
+}
+
+// slips counts the letters left out, added, mistaken or swapped between a and b.
+func slips(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		for j := range rows[i] {
+			if i == 0 || j == 0 {
+				rows[i][j] = i + j
+				continue
+			}
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
 }
 
 // jsonLines marks commands that know -o jsonl.

@@ -46,6 +46,7 @@ func showHooks() Hooks {
 			return show(coordinator(o))
 		},
 		Up: func(ctx context.Context, o UpOptions) error {
+			o.Coordinator.Ready("http://" + o.Coordinator.Listen)
 			return show(map[string]any{"coordinator": coordinator(o.Coordinator), "slots": o.MaxConcurrent, "workDir": o.WorkDir, "sandbox": o.Sandbox, "drain": o.DrainTimeout.String()})
 		},
 		Runner: func(ctx context.Context, o RunnerOptions) error {
