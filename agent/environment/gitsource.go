@@ -205,6 +205,9 @@ func (g *fetcher) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, path, append(all, args...)...)
 	cmd.Dir = g.store
 	cmd.Env = g.env()
+	if args[0] == "read-tree" { // the only one that has to see the workspace
+		cmd.Env = append(cmd.Env, "GIT_WORK_TREE="+g.work)
+	}
 	cmd.WaitDelay = 5 * time.Second
 	ownSession(cmd)
 	var stdout bytes.Buffer
@@ -234,7 +237,7 @@ func (g *fetcher) env() []string {
 		}
 	}
 	env = append(env,
-		"GIT_DIR="+g.store, "GIT_WORK_TREE="+g.work, "GIT_INDEX_FILE="+filepath.Join(g.store, "index"),
+		"GIT_DIR="+g.store, "GIT_INDEX_FILE="+filepath.Join(g.store, "index"),
 		"GIT_TERMINAL_PROMPT=0", "GCM_INTERACTIVE=never", "SSH_ASKPASS_REQUIRE=never", "GIT_LFS_SKIP_SMUDGE=1", "LC_ALL=C",
 	)
 	if !own {

@@ -36,8 +36,8 @@ import (
 // Limits bound what a baseline and its snapshots read and carry. A zero field
 // takes its default, which stands beside it.
 type Limits struct {
-	// FileBytes is the largest file whose content a diff carries, before or
-	// after the change: 10 MiB. Larger ones are in Omitted with size and hash.
+	// FileBytes is the largest file whose content a diff carries: 10 MiB. Files
+	// that are larger after the change are in Omitted with size and hash.
 	FileBytes int64
 	// DiffBytes is the largest diff: 100 MiB. Where it would grow larger, the
 	// largest changes are in Omitted instead.
@@ -107,8 +107,11 @@ type Snapshot struct {
 	file  string // where it is
 }
 
-// Open returns the diff, for "git apply" of git 1.7 and later. It can be opened
-// until the Baseline is closed.
+// Open returns the diff, for "git apply". It can be read until the Baseline is
+// closed. "git apply --cached" and "--index" restore the bytes whatever attributes the
+// tree has; plain "git apply" converts line endings where .gitattributes ask for it.
+// The deletion of a file over the limit comes without its content: such a diff
+// cannot be reversed ("git apply -R").
 func (s *Snapshot) Open() (io.ReadCloser, error) {
 	if s.file == "" {
 		return io.NopCloser(bytes.NewReader(s.patch)), nil
@@ -147,8 +150,8 @@ type Reason string
 
 // Reasons.
 const (
-	// OverLimit is a change whose content, old or new, is larger than
-	// Limits.FileBytes, or that would have made the diff larger than Limits.DiffBytes.
+	// OverLimit is a file that is larger than Limits.FileBytes after the change,
+	// or whose change would have made the diff larger than Limits.DiffBytes.
 	OverLimit Reason = "over_limit"
 	// Special is a named pipe, socket or device. Where a file stood at its path
 	// the diff deletes that file.

@@ -9,14 +9,21 @@ import (
 // Quote returns a path as text: unchanged when it is UTF-8 without control
 // characters, quotes and backslashes, else in the C-style quotes that git uses.
 func Quote(path string) string {
-	plain := utf8.ValidString(path)
-	for i := 0; plain && i < len(path); i++ {
-		c := path[i]
-		plain = c >= 0x20 && c != 0x7f && c != '"' && c != '\\'
-	}
-	if plain {
+	if utf8.ValidString(path) && !strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '"' || r == '\\' }) {
 		return path
 	}
+	return cQuote(path)
+}
+
+// quoteName is Quote as "git apply" wants it in a header: see quoteHeader.
+func quoteName(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= 0x20 || r >= 0x7f || r == '"' || r == '\\' }) {
+		return cQuote(name)
+	}
+	return name
+}
+
+func cQuote(path string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, c := range []byte(path) {
@@ -84,7 +91,18 @@ func isModules(name string) bool {
 		hfsFold(name) == ".gitmodules"
 }
 
-// portable reports whether git can carry a path with this last component.
-func portable(name string, symlink bool) bool {
-	return !IsGitDir(name) && !(symlink && isModules(name))
+// portable reports whether git can carry path, none of whose directories is a
+// ".git". Git refuses symlinks below a directory called .gitmodules too.
+func portable(path string, symlink bool) bool {
+	if IsGitDir(path[strings.LastIndexByte(path, '/')+1:]) {
+		return false
+	}
+	if symlink {
+		for name := range strings.SplitSeq(path, "/") {
+			if isModules(name) {
+				return false
+			}
+		}
+	}
+	return true
 }

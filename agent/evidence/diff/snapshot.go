@@ -53,13 +53,16 @@ func (d *delta) headers() int {
 
 // comparison is a snapshot in the making.
 type comparison struct {
-	b       *Baseline
-	read    *reader
-	now     *tree
-	pack    *gitobj.Pack // of new content; nil until there is some
-	packs   []string     // complete packs of this snapshot, paths without extension
-	deltas  []delta
-	ignored []Omission
+	b      *Baseline
+	read   *reader
+	now    *tree
+	pack   *gitobj.Pack // of new content; nil until there is some
+	packs  []string     // complete packs of this snapshot, paths without extension
+	deltas []delta
+	// removals are files of the baseline whose content the store lacks, and
+	// that are gone or hold something else now.
+	removals []*entry
+	ignored  []Omission
 	Snapshot
 }
 
@@ -94,7 +97,7 @@ func (c *comparison) run(ctx context.Context) error {
 	c.read = newReader(ctx, root, c.b.cfg.Limits)
 	defer c.read.close()
 	err = c.compare(ctx)
-	if err == nil && len(c.deltas) > 0 {
+	if err == nil && len(c.deltas)+len(c.removals) > 0 {
 		err = c.write(ctx)
 	}
 	if err := errors.Join(err, c.drop()); err != nil {
@@ -197,7 +200,8 @@ func (c *comparison) path(ctx context.Context, before, after *entry, ignored map
 		c.ignore(delta{path: after.path, new: after})
 		return nil
 	case after == nil:
-		return c.add(delta{path: before.path, old: before})
+		c.remove(before)
+		return nil
 	case before != nil && before.stable && after.stat == before.stat && after.mode == before.mode && after.size == before.size:
 		after.id = before.id
 		return nil
@@ -248,8 +252,8 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 		return nil
 	}
 	if before != nil && c.heavy(before) {
-		c.over(d, "", "the content before is over the limit")
-		return nil
+		c.remove(before)
+		d.old = nil // the diff deletes the file and adds it again
 	}
 	if c.pack == nil {
 		c.pack = gitobj.NewPack(c.b.git.spill)
@@ -261,14 +265,16 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 	return nil
 }
 
-// add records a deletion, for which nothing has to be read.
-func (c *comparison) add(d delta) error {
-	if c.heavy(d.old) {
-		c.over(d, "", "")
-		return nil
+// remove records a deletion, for which nothing has to be read.
+func (c *comparison) remove(old *entry) {
+	switch {
+	case old.id.IsZero(): // it is not in the baseline's tree
+		c.over(delta{path: old.path, old: old}, "", errBudget.Error())
+	case c.heavy(old):
+		c.removals = append(c.removals, old)
+	default:
+		c.deltas = append(c.deltas, delta{path: old.path, old: old})
 	}
-	c.deltas = append(c.deltas, d)
-	return nil
 }
 
 // heavy reports whether the store lacks the content of a baseline file.
@@ -286,15 +292,16 @@ func (c *comparison) over(d delta, sha, detail string) {
 	c.Omitted = append(c.Omitted, o)
 }
 
-// write makes the diff of all deltas, or of the smaller ones when the whole is
-// over the limit.
+// write makes the diff of all deltas, or of the lighter ones when the whole is
+// over the limit. Deletions are in it in any case, because what was added may
+// lie in their place.
 func (c *comparison) write(ctx context.Context) error {
 	c.Tree = c.wholeTree()
 	c.b.serial++
 	file := filepath.Join(c.b.cfg.Store, fmt.Sprintf("diff-%d", c.b.serial))
-	chosen := c.deltas
-	for budget := c.b.cfg.Limits.DiffBytes; len(chosen) > 0; budget /= 2 {
-		out, err := c.diff(ctx, file, chosen)
+	chosen, removals := c.deltas, c.removals
+	for round, budget := 0, c.b.cfg.Limits.DiffBytes; ; round, budget = round+1, budget/2 {
+		out, err := c.diff(ctx, file, chosen, removals)
 		if err == nil {
 			c.Size, c.patch, c.file = out.n, out.mem, out.name()
 			break
@@ -302,39 +309,76 @@ func (c *comparison) write(ctx context.Context) error {
 		if err := out.remove(); err != nil {
 			return err
 		}
-		if !errors.Is(err, errTooLarge) {
+		switch {
+		case !errors.Is(err, errTooLarge):
 			return err
-		}
-		chosen = lightest(c.deltas, budget)
-	}
-	in := make(map[string]bool, len(chosen))
-	for i := range chosen {
-		in[chosen[i].path] = true
-		c.Changed = append(c.Changed, Change{Path: chosen[i].path, Kind: chosen[i].kind()})
-	}
-	for _, d := range c.deltas {
-		if !in[d.path] {
-			c.over(d, "", "the whole diff is over the limit")
+		case round > 0 && len(chosen) == 0:
+			removals = nil // nothing else is left to leave out; an empty diff fits
+		default:
+			chosen, removals = c.lightest(budget)
 		}
 	}
+	c.list(chosen, removals)
 	return nil
 }
 
-// lightest returns, in their order, the deltas that make a diff of about budget
-// bytes when the lightest are taken first. Every line of text costs a byte more
-// in a diff, and a name is quoted up to six times.
-func lightest(all []delta, budget int64) []delta {
-	byWeight := slices.Clone(all)
-	slices.SortStableFunc(byWeight, func(a, b delta) int { return cmp.Compare(a.weight(), b.weight()) })
+// list tells what is in the diff and what is not.
+func (c *comparison) list(chosen []delta, removals []*entry) {
+	in := make(map[string]Kind, len(chosen)+len(removals))
+	for _, e := range removals {
+		in[e.path] = Deleted
+	}
+	for i := range chosen {
+		d := &chosen[i]
+		if kind := d.kind(); kind == Added && in[d.path] == Deleted {
+			in[d.path] = Modified
+		} else {
+			in[d.path] = kind
+		}
+	}
+	for path, kind := range in {
+		c.Changed = append(c.Changed, Change{Path: path, Kind: kind})
+	}
+	slices.SortFunc(c.Changed, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	const why = "the whole diff is over the limit"
+	for _, d := range c.deltas {
+		if _, ok := in[d.path]; !ok || in[d.path] == Deleted && d.new != nil {
+			c.over(d, "", why)
+		}
+	}
+	for _, e := range c.removals {
+		if _, ok := in[e.path]; !ok {
+			c.over(delta{path: e.path, old: e}, "", why)
+		}
+	}
+}
+
+// lightest returns the deltas that make a diff of about budget bytes when the
+// lightest are taken first, in their order, and all deletions. Every line of
+// text costs a byte more in a diff, and a name stands in it up to six times.
+func (c *comparison) lightest(budget int64) (chosen []delta, removals []*entry) {
+	removals = slices.Clone(c.removals)
+	var rest []delta
+	for _, d := range c.deltas {
+		if d.new == nil {
+			removals = append(removals, d.old)
+		} else {
+			rest = append(rest, d)
+		}
+	}
+	for _, e := range removals {
+		budget -= int64(len(removal(e)))
+	}
+	slices.SortStableFunc(rest, func(a, b delta) int { return cmp.Compare(a.weight(), b.weight()) })
 	n := 0
-	for ; n < len(byWeight); n++ {
-		if budget -= 2*byWeight[n].weight() + 6*int64(len(byWeight[n].path)) + 300; budget < 0 {
+	for ; n < len(rest); n++ {
+		if budget -= 2*rest[n].weight() + 6*int64(len(rest[n].path)) + 300; budget < 0 {
 			break
 		}
 	}
-	chosen := byWeight[:n]
+	chosen = rest[:n]
 	slices.SortFunc(chosen, func(a, b delta) int { return strings.Compare(a.path, b.path) })
-	return chosen
+	return chosen, removals
 }
 
 // wholeTree returns the id of the tree that the directory is now.

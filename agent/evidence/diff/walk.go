@@ -130,7 +130,7 @@ func (w *walker) entry(parent *os.Root, path, name string, info fs.FileInfo, dep
 		shown += "/"
 	}
 	switch mode := info.Mode(); {
-	case !portable(name, mode&fs.ModeSymlink != 0):
+	case !portable(path, mode&fs.ModeSymlink != 0):
 		reason := Unportable
 		if strings.EqualFold(name, ".git") {
 			reason = NestedGit
