@@ -73,7 +73,7 @@ func (r *Recorder) stamp(ev *protocol.TraceEvent) {
 	if ev.T == 0 || !finite(ev.T) {
 		ev.T = Millis(r.cfg.Now())
 	}
-	if ev.At == "" {
+	if ev.At == "" && ev.T > 0 && ev.T < maxTime {
 		ev.At = protocol.At(time.UnixMicro(int64(ev.T * 1000))).UTC().Format("2006-01-02T15:04:05.000Z")
 	}
 	if !finite(ev.DurationMs) {
@@ -88,6 +88,9 @@ func (r *Recorder) stamp(ev *protocol.TraceEvent) {
 		ev.Cost = &copied
 	}
 }
+
+// maxTime is the end of the year 9999, beyond which At has no form.
+const maxTime = 253402300800000
 
 // Millis is an instant as an event's T: epoch milliseconds with microseconds
 // behind the point.

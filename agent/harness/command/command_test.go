@@ -225,6 +225,30 @@ func TestTasksLongerThanAnArgument(t *testing.T) {
 	}
 }
 
+// A timeout ends what runs inside, a daemon included: nothing is written after it.
+func TestF11_NothingRunsAfterATimeout(t *testing.T) {
+	t.Parallel()
+	r := harnesstest.New(t, spec(`loop='while :; do echo x >> late.txt; sleep 0.01; done'
+(setsid sh -c "trap '' INT TERM HUP; $loop" >/dev/null 2>&1 &)
+while [ ! -s late.txt ]; do sleep 0.01; done
+eval "$loop"`), "x")
+	r.Env.Timeout = 500 * time.Millisecond
+	if out := r.Run(t, New()); out.Failure == nil || out.Failure.Reason != protocol.ReasonTimeout {
+		t.Fatalf("failure %+v, want timeout", out.Failure)
+	}
+	size := len(r.File(t, "late.txt"))
+	// A writer of the loop's pace would have come round many times meanwhile.
+	probe := r.Env
+	probe.Case, probe.Timeout = &protocol.Case{ID: "c2", Task: "x"}, time.Minute
+	probe.Spec = &protocol.HarnessSpec{Kind: protocol.HarnessCommand, ID: "probe", Version: "1", Command: "sleep 0.5"}
+	if _, err := New().Run(context.Background(), probe); err != nil {
+		t.Fatal(err)
+	}
+	if now := len(r.File(t, "late.txt")); now != size || size == 0 {
+		t.Errorf("late.txt grew from %d to %d bytes after the timeout", size, now)
+	}
+}
+
 func TestP8_TimeoutOfACommandLine(t *testing.T) {
 	t.Parallel()
 	r := harnesstest.New(t, spec("trap 'echo stopping; exit 0' INT; while :; do sleep 0.05; done"), "x")
