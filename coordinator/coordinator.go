@@ -4,6 +4,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,9 @@ type Config struct {
 	// Committed and Log are set here.
 	Lease  lease.Config
 	Timing link.Timing
+	// PoolMaxConcurrent bounds the runs at a time of the runtime "local". Default
+	// lease.DefaultMaxConcurrent.
+	PoolMaxConcurrent int
 	// RetryAfter is what runners are told to wait when the coordinator leaves.
 	// Default 1 s.
 	RetryAfter time.Duration
@@ -113,6 +117,10 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		q.Limit = &lease.Limit{} // a paired machine's slots are its own limit
 	}
 	if c.queue, err = lease.Open(ctx, c.db, q); err != nil {
+		return nil, err
+	}
+	limit := lease.Limit{MaxConcurrent: cmp.Or(cfg.PoolMaxConcurrent, lease.DefaultMaxConcurrent)}
+	if err := c.queue.SetLimit(ctx, gateway.LocalHome, limit); err != nil {
 		return nil, err
 	}
 	if err := c.runs.Bind(ctx, c.queue); err != nil {

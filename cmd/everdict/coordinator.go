@@ -38,8 +38,24 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 			TTL: o.Lease.TTL, StartAck: o.Lease.StartAck, OnlineWindow: o.Lease.OnlineWindow,
 			QueueDeadline: o.Lease.QueueDeadline, Aging: o.Lease.Aging, MaxAttempts: o.Lease.MaxAttempts,
 		},
-		Timing:  link.Timing{Heartbeat: o.Lease.Heartbeat, LeaseTTL: o.Lease.TTL, LeaseMargin: o.Lease.FreezeMargin, StartAck: o.Lease.StartAck},
-		Version: version, Log: o.Log,
+		Timing:            timing(o.Lease),
+		PoolMaxConcurrent: o.PoolMaxConcurrent,
+		Version:           version, Log: o.Log,
+	}
+}
+
+// timing derives a session's clocks from those of the lease, so that whoever
+// shortens one need not know the others. With the defaults (60 s, 10 s, 10 s) it
+// gives link's own.
+func timing(l cli.LeaseTimings) link.Timing {
+	if l.TTL == 0 {
+		return link.Timing{}
+	}
+	return link.Timing{
+		Heartbeat: l.Heartbeat, LeaseTTL: l.TTL, LeaseMargin: l.FreezeMargin, StartAck: l.StartAck,
+		HeartbeatTimeout: (l.TTL - l.FreezeMargin - l.Heartbeat) / 2,
+		Ping:             l.TTL / 4,
+		DeadPeer:         l.TTL * 2 / 3,
 	}
 }
 

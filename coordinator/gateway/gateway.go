@@ -48,6 +48,10 @@ type Gateway struct {
 	last     map[string]string   // the instance that a runner had last
 }
 
+// LocalHome is the pool whose admission limits the runners inside this process
+// count against.
+const LocalHome = "runtime " + run.LocalRuntime
+
 // session is a runner that is connected.
 type session struct {
 	link      *link.CoordinatorSession
@@ -141,8 +145,12 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
 		Capabilities: capabilities, Slots: h.Slots,
 	})
+	home := "runner " + record.ID // a paired machine's slots are its own limit
+	if s.holder.Local {
+		home = LocalHome
+	}
 	s.runner = lease.Runner{
-		ID: record.ID, Home: "runner " + record.ID, Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
+		ID: record.ID, Home: home, Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
 	}
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
