@@ -17,8 +17,8 @@ func (a *app) configCommand() *cobra.Command {
 		Use:   "show",
 		Short: "Show every setting, its value and its source; secrets are masked",
 		Long: `Show every setting, its value and its source; secrets are masked. A setting comes from the flag, else from the
-variable EVERDICT_..., else from the YAML file (--config, EVERDICT_CONFIG, ./everdict.yaml, ~/.config/everdict/config.yaml),
-else from the default.`,
+variable EVERDICT_..., else from the YAML file (--config, EVERDICT_CONFIG, ./everdict.yaml,
+~/.config/everdict/config.yaml), else from the default.`,
 		Example: `  everdict config show
   everdict config show -o json | jq '.[] | select(.source != "default")'
   EVERDICT_API_URL=https://everdict.example everdict config show`,

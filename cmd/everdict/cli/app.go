@@ -149,7 +149,8 @@ func (a *app) root() *cobra.Command {
 		Long: `Everdict runs evaluations of AI agents on machines that you own. A coordinator keeps the queue, runners pull
 from it, and every run comes back with its trace, log, diff, cost, scores and verdict.
 
-Exit codes: 0 done or passed, 1 judged and not passed, 2 could not be measured or any other error, 130 interrupted.`,
+Exit codes: 0 done or passed, 1 judged and not passed, 2 could not be measured or any other error, 130
+interrupted.`,
 		Example: `  everdict up                                    # a coordinator and a runner on this machine
   everdict run --task "Create ok.txt with the text done" --test "grep -q done ok.txt"
   everdict submit -f run.json --wait

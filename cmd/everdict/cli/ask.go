@@ -29,8 +29,9 @@ func (a *app) askCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ask QUESTION",
 		Short: "Ask a person, from inside a run, and wait for the answer",
-		Long: `Ask a person, from inside a run, and wait for the answer. The run is suspended meanwhile, and its clock stands still;
-somebody answers with everdict runs approve or everdict runs reject. A comment to the answer goes to stdout.
+		Long: `Ask a person, from inside a run, and wait for the answer. The run is suspended meanwhile, and its clock stands
+still; somebody answers with everdict runs approve or everdict runs reject. A comment to the answer goes to
+stdout.
 
 Exit codes: 0 approved, 1 rejected, 2 nobody could be asked.`,
 		Example: `  everdict ask "May I run the migration?" && ./migrate.sh

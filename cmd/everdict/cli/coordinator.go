@@ -23,11 +23,12 @@ func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coordinator",
 		Short: "Serve the API and the queue",
-		Long: `Serve the API, the queue and the evidence from one data directory. Without --require-auth it is in development mode:
-no login, the workspace from the header x-everdict-tenant, and only this machine may connect, since everybody who can
-submit a run can run commands on its runners.
+		Long: `Serve the API, the queue and the evidence from one data directory. Without --require-auth it is in development
+mode: no login, the workspace from the header x-everdict-tenant, and only this machine may connect, since
+everybody who can submit a run can run commands on its runners.
 
-The first SIGINT or SIGTERM drains: runners are told when to come back, and no run is lost. A second one hurries.`,
+The first SIGINT or SIGTERM drains: runners are told when to come back, and no run is lost. A second one
+hurries.`,
 		Example: `  everdict coordinator
   everdict coordinator --data-dir /var/lib/everdict --listen :8787 --require-auth
   EVERDICT_LOG_FORMAT=json everdict coordinator --lease-ttl 90s`,

@@ -27,8 +27,8 @@ func (a *app) keysCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make an API key, which is shown this once",
-		Long: `Make an API key, which is shown this once; with --key-file it is written to a file that only you can read, and not
-shown at all. A program finds its key in EVERDICT_API_KEY, as the key itself or as file:PATH.`,
+		Long: `Make an API key, which is shown this once; with --key-file it is written to a file that only you can read, and
+not shown at all. A program finds its key in EVERDICT_API_KEY, as the key itself or as file:PATH.`,
 		Example: `  everdict keys create --label ci --scope write
   everdict keys create --label me --key-file ~/.everdict-key && export EVERDICT_API_KEY=file:$HOME/.everdict-key`,
 		Args: args(),

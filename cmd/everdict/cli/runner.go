@@ -16,16 +16,17 @@ func (a *app) runnerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Run what the coordinator has for this machine",
-		Long: `Connect to the coordinator, pull runs and carry them out. The first start takes the token that everdict runners pair
-gave; it is kept in the state directory, readable by you alone, and later starts need no --pair. The token is best given on
-standard input (--pair -) or in a file; as an argument or a variable it is taken over by a fresh image of this program at
-once, so that no job can read it, but it stays in your shell's history.
+		Long: `Connect to the coordinator, pull runs and carry them out. The first start takes the token that everdict
+runners pair gave; it is kept in the state directory, readable by you alone, and later starts need no --pair.
+The token is best given on standard input (--pair -) or in a file; as an argument or a variable it is taken
+over by a fresh image of this program at once, so that no job can read it, but it stays in your shell's
+history.
 
-The first SIGINT or SIGTERM drains: no new runs, those that run may finish for --drain-timeout, then they go back to the
-queue. A second one gives them back at once.
+The first SIGINT or SIGTERM drains: no new runs, those that run may finish for --drain-timeout, then they go
+back to the queue. A second one gives them back at once.
 
-Exit codes: 0 drained, 3 the drain timeout passed and unfinished runs were given back, 4 revoked or never paired, 5 another
-process uses the same token, 6 too old for the coordinator, 2 any other error.`,
+Exit codes: 0 drained, 3 the drain timeout passed and unfinished runs were given back, 4 revoked or never
+paired, 5 another process uses the same token, 6 too old for the coordinator, 2 any other error.`,
 		Example: `  everdict runners pair --token-file token && everdict runner --pair file:token
   everdict runner --pair - --api-url https://everdict.example < token
   everdict runner --max-concurrent 4 --capabilities git,docker`,

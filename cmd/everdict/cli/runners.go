@@ -33,8 +33,8 @@ func (a *app) runnersPair() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pair",
 		Short: "Register a machine and get the token that its runner starts with",
-		Long: `Register a machine and get the token that its runner starts with. The token is shown this once; with --token-file it
-is written to a file that only you can read, and not shown at all.`,
+		Long: `Register a machine and get the token that its runner starts with. The token is shown this once; with
+--token-file it is written to a file that only you can read, and not shown at all.`,
 		Example: `  everdict runners pair --label my-mac
   everdict runners pair --label build-7 --capabilities git,docker --workspace
   everdict runners pair --label this-machine --token-file token && everdict runner --pair file:token`,

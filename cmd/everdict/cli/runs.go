@@ -213,8 +213,8 @@ func (a *app) runsWait() *cobra.Command {
 	return &cobra.Command{
 		Use:   "wait RUN",
 		Short: "Watch a run until it is over, and exit with its verdict",
-		Long: `Watch a run until it is over, show what came of it, and exit with its verdict. Ctrl-C stops the watching, not the
-run.
+		Long: `Watch a run until it is over, show what came of it, and exit with its verdict. Ctrl-C stops the watching, not
+the run.
 
 Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 		Example: `  everdict runs wait run_01k0

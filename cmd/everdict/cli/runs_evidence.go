@@ -23,9 +23,9 @@ func (a *app) runsLogs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs RUN",
 		Short: "Show what a run has written",
-		Long: `Show what a run has written to stdout and stderr. On a terminal, control characters and escape sequences are shown
-and not sent to it, unless --raw is given; to a file or a pipe the log goes byte for byte. With -f the log is shown as it
-grows, until the run is over.`,
+		Long: `Show what a run has written to stdout and stderr. On a terminal, control characters and escape sequences are
+shown and not sent to it, unless --raw is given; to a file or a pipe the log goes byte for byte. With -f the
+log is shown as it grows, until the run is over.`,
 		Example: `  everdict runs logs run_01k0
   everdict runs logs -f run_01k0
   everdict runs logs run_01k0 --stream stderr --tail 4096
@@ -185,8 +185,8 @@ func (a *app) runsDiff() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff RUN",
 		Short: "Show what a run changed in its repository",
-		Long: `Show what a run changed in its repository. To a file or a pipe the diff goes byte for byte, and git apply --binary
-takes it.`,
+		Long: `Show what a run changed in its repository. To a file or a pipe the diff goes byte for byte, and git apply
+--binary takes it.`,
 		Example: `  everdict runs diff run_01k0
   everdict runs diff run_01k0 --stat
   everdict runs diff run_01k0 | git apply --binary`,

@@ -92,7 +92,7 @@ func colour(in []byte) (n int, complete bool) {
 		switch {
 		case i == 1 && c == '[':
 		case i > 1 && (c >= '0' && c <= '9' || c == ';' || c == ':'):
-		case i > 1 && c == 'm':
+		case i > 1 && c == 'm' && i < maxSequence:
 			return i + 1, true
 		default:
 			return 0, true

@@ -20,7 +20,8 @@ func (a *app) submitCommand() *cobra.Command {
 		Use:   "submit -f FILE",
 		Short: "Submit a run that a JSON file describes",
 		Long: `Submit a run that a JSON file describes: the body of POST /runs. When the command returns, the run is on the
-coordinator's disk. With --wait it watches the run and prints what came of it; Ctrl-C then stops the watching, not the run.
+coordinator's disk. With --wait it watches the run and prints what came of it; Ctrl-C then stops the watching,
+not the run.
 
 Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 		Example: `  everdict submit -f run.json

@@ -125,7 +125,7 @@ func (s *summary) where() {
 	if p == nil && s.run.Result != nil {
 		p = s.run.Result.Provenance
 	}
-	var line string
+	label, line := "ran on", ""
 	if p != nil {
 		line = cell(p.RanOn)
 		if p.Runner != "" {
@@ -135,10 +135,8 @@ func (s *summary) where() {
 			line += s.p.dim(", self-reported")
 		}
 	} else if place := s.run.Placement; place != nil {
-		line = cell(firstOf(place.Pool, place.Target, place.Where)) + s.p.dim(" (not yet)")
-		if s.run.Status.Terminal() {
-			line = cell(firstOf(place.Pool, place.Target, place.Where))
-		}
+		line = cell(firstOf(place.Pool, place.Target, place.Where))
+		label = "meant for"
 	}
 	if s.run.Result != nil && s.run.Result.Execution != nil {
 		e := s.run.Result.Execution
@@ -150,7 +148,7 @@ func (s *summary) where() {
 		}
 	}
 	if line != "" {
-		s.add("ran on", line)
+		s.add(label, line)
 	}
 }
 

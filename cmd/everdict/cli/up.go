@@ -12,8 +12,8 @@ func (a *app) upCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a coordinator and a runner on this machine",
-		Long: `Start a coordinator and a runner on this machine, in one process, for development: no login, this machine only, runs
-with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
+		Long: `Start a coordinator and a runner on this machine, in one process, for development: no login, this machine
+only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 		Example: `  everdict up
   everdict up --data-dir ./everdict-data --max-concurrent 4
   everdict up --listen 127.0.0.1:9000`,
