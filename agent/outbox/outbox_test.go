@@ -371,6 +371,28 @@ func TestF25_DiskFull(t *testing.T) {
 		"gaps": `{"channel":"trace","offset":8,"bytes":27,"reason":"disk_full"}` + "\n"}, `{"failure":{"reason":"disk_full"}}`)
 }
 
+// TestF42_DamagedEvidenceDoesNotKeepTheResult: somebody cut one file and removed
+// another.
+func TestF42_DamagedEvidenceDoesNotKeepTheResult(t *testing.T) {
+	t.Parallel()
+	o := open(t, Config{})
+	s := create(t, o, "run_a", 1)
+	for _, channel := range []string{"log", "trace", "diff"} {
+		write(t, s, channel, "0123456789")
+	}
+	finish(t, s, `{}`)
+	if err := errors.Join(os.Truncate(s.file("log"), 4), os.Remove(s.file("trace"))); err != nil {
+		t.Fatal(err)
+	}
+	c := newCoordinator()
+	ship(t, o, c)
+	await(t, "acknowledgement", s.Done())
+	c.check(t, "run_a.1", map[string]string{"log": "0123", "diff": "0123456789"}, `{}`)
+	if got := len(s.Gaps()); got != 1 { // that of the log is its recorder's
+		t.Errorf("gaps %+v", s.Gaps())
+	}
+}
+
 func TestFullOutboxTakesNoAttempt(t *testing.T) {
 	t.Parallel()
 	o := open(t, Config{MaxBytes: 10})

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/everdict/everdict/protocol"
 )
 
 // Ship sends everything over one session until ctx ends, which is how the caller
@@ -183,6 +185,10 @@ func (s *Spool) send(ctx context.Context, sink Sink) (progress bool, ack Ack, er
 		// back the trace.
 		for _, w := range work {
 			n, err := s.sendPiece(ctx, st, files, w, buf)
+			if errors.Is(err, errUnreadable) {
+				s.cutShort(w, err)
+				continue
+			}
 			if err != nil {
 				return progress, Ack{}, err
 			}
@@ -214,15 +220,35 @@ func (s *Spool) sendPiece(ctx context.Context, st Stream, files map[string]io.Re
 	if f == nil {
 		opened, err := os.Open(s.file(w.channel))
 		if err != nil {
-			return 0, fmt.Errorf("outbox: read %s: %w", w.channel, err)
+			return 0, errors.Join(errUnreadable, err)
 		}
 		f, files[w.channel] = opened, opened
 	}
 	p := buf[:min(int64(len(buf)), w.size-w.off)]
-	if _, err := f.ReadAt(p, w.off); err != nil {
-		return 0, fmt.Errorf("outbox: read %s: %w", w.channel, err)
+	n, err := f.ReadAt(p, w.off)
+	if n == 0 {
+		return 0, errors.Join(errUnreadable, err)
 	}
+	p = p[:n]
 	return len(p), s.call(ctx, func(ctx context.Context) error { return st.Send(ctx, w.channel, w.off, p) })
+}
+
+// errUnreadable is a channel's file that was removed, cut or damaged by others.
+var errUnreadable = errors.New("outbox: channel is not readable")
+
+// cutShort ends a channel where its file can no longer be read: what is gone must
+// not keep the result from being sent.
+func (s *Spool) cutShort(w piece, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.channels {
+		if c.name == w.channel {
+			s.o.cfg.Logger.Error("outbox: evidence is lost", "attempt", s.attempt, "channel", c.name,
+				"offset", w.off, "bytes", c.size-w.off, "error", err)
+			s.gaps = append(s.gaps, protocol.Gap{Channel: c.name, Offset: w.off, Bytes: c.size - w.off, Reason: protocol.GapWriteError})
+			c.size = w.off
+		}
+	}
 }
 
 // call bounds one call of the session. The stream outlives the call's context.

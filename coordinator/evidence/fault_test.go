@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -148,6 +151,69 @@ func TestF23_StoredEqualsProduced(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestP4_CopyTakenWhileWriting copies the directory at random moments, as a kill
+// leaves it, while several writers append: each copy holds what was acknowledged
+// before it was taken, and nothing that was not produced.
+func TestP4_CopyTakenWhileWriting(t *testing.T) {
+	t.Parallel()
+	dir, copies := t.TempDir(), t.TempDir()
+	s := open(t, Config{Dir: dir, disk: &faultyDisk{every: 11}, MaxOpen: 2})
+	defer s.Close()
+	text := func(run, i int) string { return fmt.Sprintf("run %d line %d\n", run, i) }
+	var acked [4]atomic.Int64 // lines
+	var wg sync.WaitGroup
+	const lines = 3000
+	for run := range acked {
+		a := attempt(t, s, fmt.Sprintf("run_%d", run), 1)
+		wg.Go(func() {
+			defer a.Close()
+			var at int64
+			for i := 0; i < lines; {
+				next, err := a.Append("log", at, []byte(text(run, i)))
+				if err != nil {
+					continue // this disk fails now and then
+				}
+				at, i = next, i+1
+				acked[run].Store(int64(i))
+			}
+		})
+	}
+	done := false
+	for n := 0; !done; n++ {
+		var before [4]int64
+		done = true
+		for run := range acked {
+			before[run] = acked[run].Load()
+			done = done && before[run] == lines
+		}
+		to := filepath.Join(copies, fmt.Sprint(n))
+		if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		c := open(t, Config{Dir: to, disk: &faultyDisk{}})
+		for run := range acked {
+			a := attempt(t, c, fmt.Sprintf("run_%d", run), 1)
+			got := read(t, a, "log")
+			there := strings.SplitAfter(got, "\n")
+			if int64(len(there)-1) < before[run] {
+				t.Errorf("copy %d: run %d has %d lines, %d were acknowledged", n, run, len(there)-1, before[run])
+			}
+			for i, line := range there[:len(there)-1] {
+				if line != text(run, i) {
+					t.Fatalf("copy %d: line %d of run %d is %q", n, i, run, line)
+				}
+			}
+			appendText(t, a, "log", "resumed\n")
+			if read(t, a, "log") != got+"resumed\n" {
+				t.Errorf("copy %d: run %d cannot be continued", n, run)
+			}
+			a.Close()
+		}
+		c.Close()
+	}
+	wg.Wait()
 }
 
 // TestP5_SealIsOneSync counts, and does not believe a second sync after a failed
