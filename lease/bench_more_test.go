@@ -192,16 +192,16 @@ func BenchmarkMillion(b *testing.B) {
 			n += slice
 		}
 		// Only now: a new write-ahead log is slower to append to than an old one to overwrite, and only one of the two is new.
-		for i := range 200 { // one at a time, with one job in the empty queue
-			if err := empty.Enqueue(ctx, lease.Job{ID: fmt.Sprintf("one_%d_%d", round, i), Workspace: "w1", Pool: "w1/prod", Payload: benchPayload}); err != nil {
-				b.Fatal(err)
+		for i := range 200 { // one job in, one job out
+			job := lease.Job{ID: fmt.Sprintf("one_%d_%d", round, i), Workspace: "w1", Pool: "w1/prod", Payload: benchPayload}
+			for into, q := range map[*[]time.Duration]*lease.Queue{&emptyLatency: empty, &latency: q} {
+				if err := q.Enqueue(ctx, job); err != nil {
+					b.Fatal(err)
+				}
+				l, took := pull(q)
+				*into = append(*into, took)
+				settle(q, l)
 			}
-			l, took := pull(empty)
-			emptyLatency = append(emptyLatency, took)
-			settle(empty, l)
-			l, took = pull(q)
-			latency = append(latency, took)
-			settle(q, l)
 		}
 		reopened = max(reopened, resident(b))
 		if err := db.Close(); err != nil {
@@ -220,4 +220,50 @@ func BenchmarkMillion(b *testing.B) {
 	b.ReportMetric(median(latency), "pull-p50-us")
 	b.ReportMetric(median(emptyLatency)/median(latency), "pull-ratio")
 	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkIdleRunners measures an enqueue, durable, while 5,000 runners wait for jobs of its pool: one that none of them can
+// take, and one that any can, which is then leased in the same commit.
+func BenchmarkIdleRunners(b *testing.B) {
+	for _, needs := range []string{"gpu", "docker"} {
+		b.Run(needs, func(b *testing.B) {
+			q := openQueue(b, openDB(b), lease.Config{Limit: &lease.Limit{}})
+			ctx, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			wait := func(id string) {
+				for i := 0; ; i++ {
+					l, err := q.Pull(ctx, lease.PullRequest{RequestID: strconv.Itoa(i), Runner: plain(id)})
+					if err != nil {
+						return
+					}
+					if err := q.Settle(context.Background(), l.Ref, lease.Result{Outcome: lease.Succeeded}); err != nil {
+						b.Error(err)
+					}
+				}
+			}
+			const runners = 5000
+			for w := range runners {
+				wg.Go(func() { wait(fmt.Sprintf("r%04d", w)) })
+			}
+			for {
+				s, err := q.Stats(ctx)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if s.Waiting == runners {
+					break
+				}
+			}
+			for i := 0; b.Loop(); i++ {
+				err := q.Enqueue(ctx, lease.Job{ID: fmt.Sprint("run_", i), Pool: "p", Payload: benchPayload,
+					Requirements: lease.Requirements{Capabilities: []string{needs}}})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			cancel()
+			wg.Wait()
+		})
+	}
 }

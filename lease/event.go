@@ -93,6 +93,9 @@ func With(hook Hook) Option {
 }
 
 func hookOf(opts []Option) Hook {
+	if len(opts) == 0 {
+		return nil
+	}
 	var o options
 	for _, opt := range opts {
 		opt(&o)

@@ -250,7 +250,7 @@ func (o *owner) peekHome(r *runner) *home {
 func (o *owner) ahead(tx *sqlite.Tx, l *lane, seq int64) (int, error) {
 	now := o.now()
 	late := func(l *lane) (bool, error) {
-		head, err := l.head(tx)
+		head, err := l.head(o, tx)
 		if err != nil {
 			return false, err
 		}

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -75,30 +76,41 @@ type lane struct {
 func (l *lane) complete() bool { return len(l.window) == l.queued }
 
 // head makes sure that the first job is in the window; nil if there is none.
-func (l *lane) head(tx *sqlite.Tx) (*entry, error) {
+func (l *lane) head(o *owner, tx *sqlite.Tx) (*entry, error) {
 	if len(l.window) == 0 {
 		if l.queued == 0 {
 			return nil, nil
 		}
-		if err := l.refill(tx); err != nil {
+		if err := l.refill(o, tx); err != nil {
 			return nil, err
 		}
 	}
 	return &l.window[0], nil
 }
 
-func (l *lane) refill(tx *sqlite.Tx) error {
-	rows, err := tx.Query(selectWindow, l.id, refillSize)
+// refill reads the next heads, with their small payloads if there is room for them: one statement then does what would be
+// one for each lease.
+func (l *lane) refill(o *owner, tx *sqlite.Tx) error {
+	query := selectWindowPayloads
+	if o.payloadBytes > payloadCache/2 {
+		query = selectWindow
+	}
+	rows, err := tx.Query(query, l.id, refillSize)
 	if err != nil {
 		return err
 	}
-	l.window = l.window[:0]
+	l.window = make([]entry, 0, windowSize)
 	for rows.Next() {
 		var e entry
-		if err := rows.Scan(&e.seq, &e.id, &e.maxAttempts, &e.wait, &e.enqueuedAt, &e.deadlineAt, &e.attempt, &e.failures,
-			&e.unstarted); err != nil {
-			return err
+		dest := []any{&e.seq, &e.id, &e.maxAttempts, &e.wait, &e.enqueuedAt, &e.deadlineAt, &e.attempt, &e.failures, &e.unstarted,
+			&e.payload}
+		if query == selectWindow {
+			dest = dest[:len(dest)-1]
 		}
+		if err := rows.Scan(dest...); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+		o.payloadBytes += len(e.payload)
 		l.window = append(l.window, e)
 	}
 	if err := rows.Err(); err != nil {

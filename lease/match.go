@@ -100,7 +100,7 @@ func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, error) {
 			if l.queued == 0 || r.offers(l) != fits || r.admits(r.home, l) != fits {
 				continue
 			}
-			head, err := l.head(tx)
+			head, err := l.head(o, tx)
 			if err != nil {
 				return nil, err
 			}
@@ -194,7 +194,7 @@ func (o *owner) offer(tx *sqlite.Tx, l *lane) error {
 
 // grant leases the head of a lane to the oldest waiting pull of a runner. If a hook refuses, the pull gets its error.
 func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane) error {
-	head, err := l.head(tx)
+	head, err := l.head(o, tx)
 	if err != nil {
 		return err
 	}

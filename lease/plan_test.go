@@ -36,6 +36,7 @@ func TestPlans(t *testing.T) {
 		{"job by id", selectJob, "sqlite_autoindex_lease_job_1 (id=?)"},
 		{"payload", selectPayload, rowid},
 		{"window", selectWindow, "USING INDEX lease_job_queued (lane=?)"},
+		{"window with payloads", selectWindowPayloads, "USING INDEX lease_job_queued (lane=?)"},
 		{"next deadline", selectNextDeadline, "USING COVERING INDEX lease_job_deadline"},
 		{"overdue", selectOverdue, "USING INDEX lease_job_deadline (deadline_at<?)"},
 		{"ahead", countAhead, "USING COVERING INDEX lease_job_queued (lane=? AND seq<?)"},

@@ -384,7 +384,7 @@ func (w *world) advance(t *rapid.T) {
 		61 * time.Second, 10 * time.Minute}).Draw(t, "for"))
 }
 
-// crash goes on with what the files held at this moment. The old coordinator is ended afterwards, on files that nobody
+// crash goes on with what the files held at this moment, sometimes with a torn write behind the last commit. The old coordinator is ended afterwards, on files that nobody
 // looks at again, so nothing that it does in ending can help.
 func (w *world) crash(t *rapid.T) {
 	w.observe()
@@ -394,6 +394,9 @@ func (w *world) crash(t *rapid.T) {
 		b, err := os.ReadFile(from + suffix)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if suffix == "-wal" { // what a commit that nobody was told of had come to
+			b = append(b, rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "torn")...)
 		}
 		if err := os.WriteFile(w.path()+suffix, b, 0o600); err != nil {
 			t.Fatal(err)

@@ -47,6 +47,11 @@ const (
 	selectPayload = `SELECT payload FROM lease_payload WHERE seq = ?`
 	selectWindow  = `SELECT seq, id, max_attempts, wait, enqueued_at, deadline_at, attempt, failures, unstarted
 		FROM lease_job WHERE lane = ? AND state = 0 ORDER BY seq LIMIT ?`
+	// selectWindowPayloads is selectWindow with the payloads that are small enough to be kept with the window; length does
+	// not read the others.
+	selectWindowPayloads = `SELECT seq, id, max_attempts, wait, enqueued_at, deadline_at, attempt, failures, unstarted,
+		(SELECT CASE WHEN length(payload) <= 4096 THEN payload END FROM lease_payload p WHERE p.seq = j.seq)
+		FROM lease_job j WHERE lane = ? AND state = 0 ORDER BY seq LIMIT ?`
 	selectNextDeadline = `SELECT deadline_at FROM lease_job WHERE state = 0 ORDER BY deadline_at LIMIT 1`
 	selectOverdue      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 0 AND deadline_at <= ? ORDER BY deadline_at LIMIT ?`
 	countAhead         = `SELECT count(*) FROM (SELECT 1 FROM lease_job WHERE lane = ? AND state = 0 AND seq < ? LIMIT ?)`
