@@ -108,7 +108,7 @@ func (a *Acceptor) Accept(w http.ResponseWriter, r *http.Request) (*CoordinatorS
 		handler: a.cfg.Handler, who: who, pulls: map[string]*servedPull{},
 	}
 	if err := c.start(false); err != nil {
-		_ = c.ws.Close()
+		_ = ws.CloseNow()
 		return nil, err
 	}
 	if err := a.register(c); err != nil {

@@ -97,6 +97,11 @@ type wsConn struct {
 	held  [yamuxHeader]byte
 	holds bool
 
+	// over is closed by the first error.
+	over chan struct{}
+	// failed is told of the first error, before yamux is.
+	failed func()
+
 	mu  sync.Mutex
 	err error // the first error of either direction
 }
@@ -104,13 +109,16 @@ type wsConn struct {
 // yamuxHeader is the length of a yamux frame's header; byte 1 is its type (0 is data), the last four its length.
 const yamuxHeader = 12
 
+// reasonWait is how long a failed write waits for the reader to say why.
+const reasonWait = 100 * time.Millisecond
+
 // scratch holds buffers for joining a header and its body.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 func newWSConn(ws *websocket.Conn, raw *timedConn) *wsConn {
 	// One message is one yamux frame. Peers of other builds may write a whole window at once.
 	ws.SetReadLimit(yamuxWindow + yamuxHeader)
-	return &wsConn{ws: ws, raw: raw}
+	return &wsConn{ws: ws, raw: raw, over: make(chan struct{})}
 }
 
 func (c *wsConn) Read(p []byte) (int, error) {
@@ -154,6 +162,13 @@ func (c *wsConn) Write(p []byte) (int, error) {
 		defer scratch.Put(buf)
 	}
 	if err := c.ws.Write(context.Background(), websocket.MessageBinary, msg); err != nil {
+		// The reader may be about to learn the reason from a close frame, which is worth more than "broken pipe".
+		wait := time.NewTimer(reasonWait)
+		defer wait.Stop()
+		select {
+		case <-c.over:
+		case <-wait.C:
+		}
 		return 0, c.fail(err)
 	}
 	return len(p), nil
@@ -162,9 +177,14 @@ func (c *wsConn) Write(p []byte) (int, error) {
 // fail keeps the first error; the others are its consequences.
 func (c *wsConn) fail(err error) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
+	first := c.err == nil
+	if first {
 		c.err = err
+	}
+	c.mu.Unlock()
+	if first {
+		c.failed()
+		close(c.over)
 	}
 	return err
 }
@@ -190,12 +210,9 @@ func (c *wsConn) cause() error {
 	}
 }
 
-// Close ends the connection without ceremony; yamux calls it.
-func (c *wsConn) Close() error {
-	err := c.raw.Close()
-	_ = c.ws.CloseNow()
-	return err
-}
+// Close cuts the connection; yamux calls it. It must not wait for anything: yamux lets every waiting Stream.Read spin
+// from the moment its session ends until this returns.
+func (c *wsConn) Close() error { return c.raw.Close() }
 
 // yamuxConfig is set on purpose: no keepalive (our pings and read deadlines do it without a goroutine per session), the
 // smallest window, and a close timeout that frees a half-closed stream within the time of a reply.

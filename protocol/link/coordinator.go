@@ -16,8 +16,7 @@ type Handler interface {
 	// the takeover rule: to replace an older session of the same runner, Close that one with CloseTakenOver. An
 	// *UpdateRequiredError or *RevokedError closes with that reason. No other method is called before it returned.
 	Hello(ctx context.Context, s *CoordinatorSession, h Hello) (Welcome, error)
-	// Heartbeat renews leases. It runs on the control stream's goroutine: while it waits, nothing else of this
-	// session's control stream is read. An error ends the session.
+	// Heartbeat renews leases. Called for one heartbeat of a session at a time. An error ends the session.
 	Heartbeat(ctx context.Context, s *CoordinatorSession, hb Heartbeat) (HeartbeatAck, error)
 	// Pull waits for an attempt for this runner. ctx also ends when the runner withdraws or asks again with the same id
 	// on a newer stream; an attempt that is returned nonetheless is given back through GiveBack (withdrawn) or is
@@ -58,10 +57,13 @@ type CoordinatorSession struct {
 	handler Handler
 	who     Principal
 	hello   Hello
-	control *stream
+	control *stream // only written
+	silence *time.Timer
+	beating sync.Mutex
 
 	mu    sync.Mutex
 	pulls map[string]*servedPull
+	spent []string // the last withdrawals that came before their pull
 }
 
 // servedPull is a pull whose stream is open.
@@ -138,8 +140,11 @@ func refusal(err error) CloseReason {
 		taken    *TakenOverError
 		draining *DrainingError
 		remote   *RemoteError
+		protocol *ProtocolError
 	)
 	switch {
+	case errors.As(err, &protocol):
+		return CloseReason{Code: CloseProtocol, Message: protocol.Error()}
 	case errors.As(err, &update):
 		return CloseReason{Code: CloseUpdateRequired, Message: update.Message, MinVersion: update.MinVersion}
 	case errors.As(err, &revoked):
@@ -155,54 +160,32 @@ func refusal(err error) CloseReason {
 	}
 }
 
-// run starts the two goroutines that an idle session has beside yamux's two.
+// run starts the one goroutine that an idle session has beside yamux's two. Heartbeats come on streams of their own, so
+// that nobody has to wait for them, and decoding JSON needs its deep stack only while it lasts: a goroutine that lived as
+// long as the session would keep that stack, thousands of times.
 func (c *CoordinatorSession) run(forget func()) {
 	c.control.fr.buf = nil
 	c.control.y.Shrink()
-	c.wg.Go(c.readControl)
+	c.silence = time.AfterFunc(c.timing.DeadPeer, func() {
+		c.spawn(func() { c.giveUp(&TimeoutError{Op: "heartbeat", After: c.timing.DeadPeer}) })
+	})
 	go func() {
 		c.acceptLoop(c.serveStream)
+		c.silence.Stop()
 		c.wait()
+		c.control.close()
 		c.handler.Closed(c, c.Err())
 		close(c.finished)
 		forget()
 	}()
 }
 
-// readControl answers heartbeats. Its read deadline is what notices that the heartbeat is gone while the connection
-// lives on.
-func (c *CoordinatorSession) readControl() {
-	defer c.control.close()
-	last := time.Now()
-	for {
-		m, err := c.control.message(last.Add(c.timing.DeadPeer))
-		if err != nil {
-			if c.Err() == nil {
-				c.giveUp(fmt.Errorf("link: control: %w", err))
-			}
-			return
-		}
-		switch m := m.(type) {
-		case *Heartbeat:
-			last = time.Now()
-			err = c.answerBeat(m)
-		case *withdraw:
-			c.endPull(m.Request)
-		case *Status:
-			c.handler.Status(c.ctx, c, *m)
-		case *Drain:
-			c.handler.Drain(c.ctx, c, *m)
-		}
-		if err != nil {
-			if c.Err() == nil {
-				c.end(err, refusal(err))
-			}
-			return
-		}
-	}
-}
-
-func (c *CoordinatorSession) answerBeat(hb *Heartbeat) error {
+// serveBeat answers a heartbeat and puts off the moment at which its absence would end the session, even though the
+// connection lives.
+func (c *CoordinatorSession) serveBeat(st *stream, hb *Heartbeat) {
+	c.silence.Reset(c.timing.DeadPeer)
+	c.beating.Lock()
+	defer c.beating.Unlock()
 	// Looked up before the handler runs, while the heartbeat's list is fresh.
 	c.mu.Lock()
 	var lost []string
@@ -214,10 +197,13 @@ func (c *CoordinatorSession) answerBeat(hb *Heartbeat) error {
 	c.mu.Unlock()
 	a, err := c.handler.Heartbeat(c.ctx, c, *hb)
 	if err != nil {
-		return err
+		if c.Err() == nil {
+			c.end(err, refusal(err))
+		}
+		return
 	}
-	a.Seq, a.LostPulls = hb.Seq, lost
-	return c.control.send(&a)
+	a.LostPulls = lost
+	_ = st.send(&a)
 }
 
 // Pulls are the request ids of the waiting pulls.
@@ -239,7 +225,13 @@ func (c *CoordinatorSession) endPull(id string) {
 	if p := c.pulls[id]; p != nil {
 		p.withdrawn = true
 		p.cancel(errWithdrawn)
+		return
 	}
+	// Two streams are served by two goroutines: the withdrawal may be seen first.
+	if len(c.spent) >= MaxLeases {
+		c.spent = slices.Delete(c.spent, 0, 1)
+	}
+	c.spent = append(c.spent, id)
 }
 
 // endPulls ends all waiting pulls with an error that the runner sees.

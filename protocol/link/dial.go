@@ -88,11 +88,11 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 	r := &RunnerSession{
 		session: newSession(newWSConn(ws, raw), timing, log, runnerWrite),
 		handler: cfg.Handler, serve: cfg.Streams, hello: hello,
-		beatNow: make(chan struct{}, 1), acks: make(chan *HeartbeatAck, 4), pulls: map[string]*waitingPull{},
+		beatNow: make(chan struct{}, 1), pulls: map[string]*waitingPull{},
 	}
 	r.pacer = newPacer()
 	if err := r.start(true); err != nil {
-		_ = r.ws.Close()
+		_ = ws.CloseNow()
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.mux.Close() })
@@ -106,7 +106,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 			err = fmt.Errorf("link: hello: %w", ctx.Err())
 		}
 		r.cancel(err)
-		_ = r.mux.Close()
+		r.drop()
 		return nil, err
 	}
 	r.run()

@@ -47,24 +47,28 @@
 // says about a lease's life counts, at the runner, from the moment before the question was sent, on the larger of
 // monotonic and wall time (Elapsed), and at the coordinator from the moment the question arrived, which is later.
 //
-// A heartbeat waits for nothing but its turn on the connection. It has its own goroutine; the control stream carries
-// no bulk; large writes are cut into pieces of 16 kB and take turns, so that yamux's queue holds one at most; and
-// unacknowledged evidence is bounded by measured delay (see pacer), so that the buffers of kernels and proxies do not
-// hold many seconds of bytes on a slow link.
-//
 // # Control: opened by the runner, once, first of all streams
 //
-//	hello         runner  who it is, what it offers, and every attempt that it still holds, with epoch, token and
-//	                      acknowledged offsets. Also those that are finished and wait in the outbox.
-//	welcome       coord.  the session is accepted. One verdict per lease of the hello.
-//	update_required       the session is refused, before the close: too old. Until then the runner gets no lease.
-//	heartbeat     runner  the leases to renew, and the requests of the waiting pulls.
-//	heartbeat_ack coord.  one verdict per lease of the heartbeat, and the pulls that it does not know.
-//	cancel        coord.  end this attempt. Not answered.
-//	withdraw      runner  a pull's caller has gone. Not answered. The request id is spent.
-//	drain         both    coord.: no more offers, close follows, come back after retry_after.
-//	                      runner: no more pulls.
-//	status        both    a line for people. Not answered.
+//	hello            runner  who it is, what it offers, and every attempt that it still holds, with epoch, token and
+//	                         acknowledged offsets. Also those that are finished and wait in the outbox.
+//	welcome          coord.  the session is accepted. One verdict per lease of the hello.
+//	update_required  coord.  instead of a welcome: too old. The close follows.
+//	cancel           coord.  end this attempt. Not answered.
+//	drain            coord.  no more offers; the close follows; come back after retry_after. Not answered.
+//	status           coord.  a line for the runner's user. Not answered.
+//
+// After the hello the runner sends nothing more here and the coordinator reads nothing: what a runner has to say it says on
+// a stream of its own, so that an idle session costs the coordinator no goroutine that waits for it.
+//
+// # Heartbeat: opened by the runner, one stream each
+//
+//	heartbeat      runner  the leases to renew, and the requests of the waiting pulls. The first goes out at once.
+//	heartbeat_ack  coord.  one verdict per lease of the heartbeat, and the pulls that it does not know.
+//
+// There is one heartbeat for the whole session and at most one on its way. It waits for nothing but its turn on the
+// connection: it has its own goroutine, stream and deadline; large writes are cut into pieces of 16 kB that take turns, so that
+// yamux's queue holds one of them at most; and unacknowledged evidence is bounded by measured delay (pacer), so that the
+// buffers of kernels and proxies do not hold many seconds of bytes on a slow link.
 //
 // Verdicts on a lease, in welcome, heartbeat_ack and standing:
 //
@@ -96,10 +100,10 @@
 //	started -> stale, cancelled     do not: it was given to another, or the run was cancelled meanwhile
 //	started -> answer lost          unknown: ask with a heartbeat, which lists the attempt as held; stands or stale
 //	refuse  -> anything             the attempt is not the runner's any more
-//	withdraw crosses the offer      the coordinator takes the attempt back at once
+//	withdraw crosses the offer      the coordinator takes the attempt back at once (Handler.GiveBack, withdrawn)
 //	session lost before the offer   the wish stays open for the next session
 //
-// Cancelling the context of Pull withdraws the wish. It does not cancel an attempt that Pull has returned.
+// Cancelling the context of Pull withdraws the wish, and the id is spent. It does not cancel an attempt that Pull has returned.
 //
 // # Evidence: opened by the runner, one per attempt, again after each loss
 //
@@ -126,6 +130,9 @@
 //
 // # Calls: opened by the runner, one question and one answer each
 //
+//	withdraw   runner  a pull's caller has gone; sent before that pull's stream ends.       Answer: done.
+//	drain      runner  it takes no more attempts.                                           Answer: done.
+//	status     runner  a line for people.                                                   Answer: done.
 //	give_back  runner  an attempt that it holds, started or not, returns to the queue now.  Answer: standing (before).
 //	ask        runner  a running job asks a person. Waits for days if need be.              Answer: answer, or error.
 //

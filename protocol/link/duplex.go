@@ -102,7 +102,7 @@ func (c *CoordinatorSession) Open(ctx context.Context, open StreamOpen) (*Duplex
 
 // serveStream serves one stream that the coordinator opened.
 func (r *RunnerSession) serveStream(st *stream) {
-	m, err := st.message(r.in(r.timing.Reply))
+	m, err := st.first()
 	if err != nil {
 		if !errors.Is(err, errStreamEnd) && r.Err() == nil {
 			st.fail(err)
@@ -111,7 +111,7 @@ func (r *RunnerSession) serveStream(st *stream) {
 	}
 	open, ok := m.(*StreamOpen)
 	if !ok {
-		st.fail(&RemoteError{Code: CodeUnsupported, Message: "no stream begins with " + m.messageType()})
+		st.fail(notServed(m))
 		return
 	}
 	serve := r.serve[open.Kind]

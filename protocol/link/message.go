@@ -162,8 +162,6 @@ type Welcome struct {
 
 // Heartbeat is the runner's sign of life and its request to renew.
 type Heartbeat struct {
-	// Seq is filled in by the session.
-	Seq uint64 `json:"seq"`
 	// Leases are the attempts to renew.
 	Leases []HeldLease `json:"leases,omitempty"`
 	// Pulls are the request ids of the waiting pulls, filled in by the session.
@@ -176,8 +174,6 @@ type Heartbeat struct {
 
 // HeartbeatAck answers a heartbeat.
 type HeartbeatAck struct {
-	// Seq is filled in by the session.
-	Seq uint64 `json:"seq"`
 	// Leases has one verdict per lease of the heartbeat.
 	Leases []LeaseVerdict `json:"leases,omitempty"`
 	// LostPulls are request ids that the runner waits on and the coordinator does not know, filled in by the session.

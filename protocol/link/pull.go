@@ -56,13 +56,19 @@ func (r *RunnerSession) Pull(ctx context.Context, req PullRequest) (*Offer, erro
 		return o, nil
 	}
 	if ctx.Err() != nil && r.Err() == nil {
-		// Before the stream's end, so that the coordinator knows when it sees that.
-		_ = r.control.send(&withdraw{Request: req.Request})
-		err = ctx.Err()
-	} else if errors.Is(context.Cause(pullCtx), ErrPullLost) {
-		err = ErrPullLost
+		// The stream ends after the coordinator has heard of it, so that the end is not taken for a loss. The caller
+		// need not wait for that.
+		if r.spawn(func() {
+			defer st.close()
+			_ = r.tell(r.ctx, &withdraw{Request: req.Request})
+		}) {
+			return nil, ctx.Err()
+		}
 	}
 	st.close()
+	if errors.Is(context.Cause(pullCtx), ErrPullLost) {
+		err = ErrPullLost
+	}
 	if err == nil {
 		err = context.Canceled
 	}

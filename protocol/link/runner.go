@@ -37,7 +37,6 @@ type RunnerSession struct {
 	control *stream
 
 	beatNow chan struct{} // somebody was added to askers
-	acks    chan *HeartbeatAck
 
 	mu     sync.Mutex
 	pulls  map[string]*waitingPull
@@ -113,11 +112,6 @@ func (r *RunnerSession) readControl() {
 			return
 		}
 		switch m := m.(type) {
-		case *HeartbeatAck:
-			select {
-			case r.acks <- m:
-			default: // nobody waits any more
-			}
 		case *Cancel:
 			r.handler.Cancel(*m)
 		case *Drain:
@@ -132,7 +126,6 @@ func (r *RunnerSession) readControl() {
 func (r *RunnerSession) beatLoop() {
 	timer := time.NewTimer(0) // the first beat goes out at once, before any work
 	defer timer.Stop()
-	var seq uint64
 	for {
 		select {
 		case <-r.ctx.Done():
@@ -144,9 +137,8 @@ func (r *RunnerSession) beatLoop() {
 		askers := r.askers
 		r.askers = nil
 		r.mu.Unlock()
-		seq++
 		asked := time.Now()
-		ack, err := r.beat(seq)
+		ack, err := r.beat()
 		if err == nil {
 			r.handler.Renewed(asked, ack)
 		}
@@ -161,9 +153,9 @@ func (r *RunnerSession) beatLoop() {
 	}
 }
 
-func (r *RunnerSession) beat(seq uint64) (HeartbeatAck, error) {
+// beat sends one heartbeat, on a stream of its own, and waits for its answer.
+func (r *RunnerSession) beat() (HeartbeatAck, error) {
 	hb := r.handler.Beat()
-	hb.Seq = seq
 	r.mu.Lock()
 	hb.Pulls = make([]string, 0, len(r.pulls))
 	for id := range r.pulls {
@@ -171,25 +163,16 @@ func (r *RunnerSession) beat(seq uint64) (HeartbeatAck, error) {
 	}
 	r.mu.Unlock()
 	slices.Sort(hb.Pulls)
-	if err := r.control.send(&hb); err != nil {
+	m, err := r.call(r.ctx, &hb, r.timing.HeartbeatTimeout)
+	if err != nil {
 		return HeartbeatAck{}, err
 	}
-	late := time.NewTimer(r.timing.HeartbeatTimeout)
-	defer late.Stop()
-	for {
-		select {
-		case <-r.ctx.Done():
-			return HeartbeatAck{}, r.Err()
-		case <-late.C:
-			return HeartbeatAck{}, &TimeoutError{Op: "heartbeat", After: r.timing.HeartbeatTimeout}
-		case ack := <-r.acks:
-			if ack.Seq != seq {
-				continue
-			}
-			r.checkPulls(hb.Pulls, ack.LostPulls)
-			return *ack, nil
-		}
+	ack, ok := m.(*HeartbeatAck)
+	if !ok {
+		return HeartbeatAck{}, &ProtocolError{Op: "heartbeat", Err: fmt.Errorf("unexpected message %s", m.messageType())}
 	}
+	r.checkPulls(hb.Pulls, ack.LostPulls)
+	return *ack, nil
 }
 
 // checkPulls fails the pulls that the coordinator did not know twice in a row. Once is no proof: the pull's stream and
@@ -258,11 +241,23 @@ func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Status sends a line for people to the coordinator. It waits for its turn to write, not for an answer.
-func (r *RunnerSession) Status(s Status) error { return r.control.send(&s) }
+// Status sends a line for people to the coordinator and waits until it was taken.
+func (r *RunnerSession) Status(ctx context.Context, s Status) error { return r.tell(ctx, &s) }
 
 // Drain tells the coordinator that this runner takes no more attempts. Waiting pulls are not withdrawn by it.
-func (r *RunnerSession) Drain(d Drain) error { return r.control.send(&d) }
+func (r *RunnerSession) Drain(ctx context.Context, d Drain) error { return r.tell(ctx, &d) }
+
+// tell is a call that is answered with done.
+func (r *RunnerSession) tell(ctx context.Context, m message) error {
+	got, err := r.call(ctx, m, r.timing.Reply)
+	if err != nil {
+		return err
+	}
+	if _, ok := got.(*done); !ok {
+		return &ProtocolError{Op: m.messageType(), Err: fmt.Errorf("unexpected message %s", got.messageType())}
+	}
+	return nil
+}
 
 // call opens a stream for one question and returns the answer, waiting until ctx or the session ends, and for timeout
 // at most if it is not 0. A missed answer ends the session: nobody knows what the coordinator made of the question.

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // serveStream serves one stream that the runner opened.
 func (c *CoordinatorSession) serveStream(st *stream) {
-	m, err := st.message(c.in(c.timing.Reply))
+	m, err := st.first()
 	if err != nil {
 		if !errors.Is(err, errStreamEnd) && c.Err() == nil {
 			st.fail(err)
@@ -26,8 +27,19 @@ func (c *CoordinatorSession) serveStream(st *stream) {
 		st.stand(s, err)
 	case *Ask:
 		c.serveAsk(st, m)
+	case *Heartbeat:
+		c.serveBeat(st, m)
+	case *withdraw:
+		c.endPull(m.Request)
+		_ = st.send(&done{})
+	case *Status:
+		c.handler.Status(c.ctx, c, *m)
+		_ = st.send(&done{})
+	case *Drain:
+		c.handler.Drain(c.ctx, c, *m)
+		_ = st.send(&done{})
 	default:
-		st.fail(&RemoteError{Code: CodeUnsupported, Message: "no stream begins with " + m.messageType()})
+		st.fail(notServed(m))
 	}
 }
 
@@ -68,6 +80,11 @@ func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
 	defer cancel(nil)
 	p := &servedPull{cancel: cancel}
 	c.mu.Lock()
+	if i := slices.Index(c.spent, req.Request); i >= 0 {
+		c.spent = slices.Delete(c.spent, i, i+1)
+		c.mu.Unlock()
+		return
+	}
 	old := c.pulls[req.Request]
 	full := old == nil && len(c.pulls) >= MaxLeases
 	if old != nil {

@@ -38,6 +38,7 @@ type session struct {
 func newSession(ws *wsConn, timing Timing, log *slog.Logger, piece int) *session {
 	s := &session{timing: timing, log: log, ws: ws, piece: piece, bulk: make(chan struct{}, 1), finished: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	ws.failed = func() { s.cancel(ws.cause()) }
 	return s
 }
 
@@ -80,13 +81,19 @@ func (s *session) end(err error, reason CloseReason) {
 	s.cancel(err)
 	s.ws.raw.lastWords(s.timing.Close)
 	_ = s.ws.ws.Close(websocket.StatusCode(reason.Code), reason.text())
+	s.drop()
+}
+
+// drop lets the connection go without a word.
+func (s *session) drop() {
 	_ = s.mux.Close()
+	_ = s.ws.ws.CloseNow()
 }
 
 // lost ends the session because the connection is gone.
 func (s *session) lost() {
 	s.cancel(s.ws.cause())
-	_ = s.mux.Close()
+	s.drop()
 }
 
 // spawn starts a goroutine of the session on behalf of a caller from outside, and reports false when the session is over.
@@ -168,7 +175,9 @@ func (s *session) open(first message) (*stream, error) {
 func (s *session) explain(op string, err error) error {
 	if s.mux.IsClosed() {
 		s.cancel(s.ws.cause()) // unless a reason is already known
-		return s.Err()
+	}
+	if err := s.Err(); err != nil {
+		return err
 	}
 	switch {
 	case errors.Is(err, yamux.ErrConnectionWriteTimeout):
@@ -193,16 +202,24 @@ type stream struct {
 	wm sync.Mutex
 	// cut is set when the stream was interrupted: from then on every deadline lies in the past.
 	cut atomic.Bool
+	// loose ends the interruption by the session's end.
+	loose func() bool
 }
 
 func (s *session) wrap(y *yamux.Stream) *stream {
 	st := &stream{s: s, y: y}
 	st.fr.r = y
+	// yamux lets a Read that waits spin from the moment its session ends until the connection is closed. A thousand
+	// sessions that end together would be busy with that for many seconds; so no Read waits any more by then.
+	st.loose = st.interrupt(s.ctx)
 	return st
 }
 
 // close ends our direction. The peer's handler sees the end of the stream and ends its own.
-func (st *stream) close() { _ = st.y.Close() }
+func (st *stream) close() {
+	st.loose()
+	_ = st.y.Close()
+}
 
 // read waits until deadline (the zero time: for ever) for a frame to begin, then reads it.
 func (st *stream) read(deadline time.Time) (frame, error) {
@@ -235,7 +252,7 @@ func (st *stream) readError(err error) error {
 	if errors.As(err, &pe) {
 		return err
 	}
-	if errors.Is(err, io.EOF) && !st.s.mux.IsClosed() {
+	if errors.Is(err, io.EOF) && !st.s.mux.IsClosed() && st.s.Err() == nil {
 		return errStreamEnd
 	}
 	return st.s.explain("read", err)
@@ -262,6 +279,26 @@ func (st *stream) message(deadline time.Time) (message, error) {
 		}
 		return f.msg, nil
 	}
+}
+
+// first reads the message that a stream begins with. Here alone an unknown message is an error.
+func (st *stream) first() (message, error) {
+	f, err := st.read(st.s.in(st.s.timing.Reply))
+	if err != nil {
+		return nil, err
+	}
+	switch m := f.msg.(type) {
+	case nil:
+		return nil, &ProtocolError{Op: "open", Err: fmt.Errorf("stream begins with a frame of kind %q", f.kind)}
+	case *unknown, *RemoteError:
+		return nil, notServed(m)
+	default:
+		return m, nil
+	}
+}
+
+func notServed(m message) error {
+	return &RemoteError{Code: CodeUnsupported, Message: fmt.Sprintf("no stream begins with %.100q", m.messageType())}
 }
 
 // document reads n bytes that follow in data frames.

@@ -20,6 +20,7 @@ type (
 		JobBytes int64 `json:"job_bytes"`
 	}
 	started  struct{}
+	done     struct{}
 	standing struct {
 		Standing Standing `json:"standing"`
 		Reason   string   `json:"reason,omitempty"`
@@ -72,6 +73,7 @@ func (*withdraw) messageType() string       { return "withdraw" }
 func (*PullRequest) messageType() string    { return "pull" }
 func (*offer) messageType() string          { return "offer" }
 func (*started) messageType() string        { return "started" }
+func (*done) messageType() string           { return "done" }
 func (*GiveBack) messageType() string       { return "refuse" }
 func (*giveBack) messageType() string       { return "give_back" }
 func (*standing) messageType() string       { return "standing" }
@@ -119,6 +121,8 @@ func newMessage(name string) message {
 		return new(offer)
 	case "started":
 		return new(started)
+	case "done":
+		return new(done)
 	case "refuse":
 		return new(GiveBack)
 	case "give_back":
@@ -223,6 +227,7 @@ func (l *limits) verdicts(vs []LeaseVerdict) {
 
 // Messages that have nothing to check but their size as a whole.
 func (*started) check() error  { return nil }
+func (*done) check() error     { return nil }
 func (*opened) check() error   { return nil }
 func (*unknown) check() error  { return nil }
 func (*Resize) check() error   { return nil }
