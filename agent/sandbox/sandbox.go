@@ -153,6 +153,8 @@ type ComputeHandle interface {
 	// Release. While the sandbox is frozen Exec waits for the thaw or for ctx. It returns ErrReleased after
 	// Release, and an error matching ErrNotFound when there is no such command.
 	Exec(ctx context.Context, cmd Command) (Process, error)
+	// Freeze, Thaw and Kill return ErrReleased after Release.
+	//
 	// Freeze stops every process of the sandbox, including those that are being forked meanwhile, and returns
 	// when none runs. It is idempotent. After an error the sandbox is thawed again.
 	Freeze(ctx context.Context) error

@@ -196,6 +196,11 @@ func (r *cgroupRoot) newCgroup(attempt string, limits []sandbox.Limit) (*cgroup,
 		if err != nil {
 			break
 		}
+		// Every hierarchy costs two moves of the forking thread at each start. Memory and processes are counted for
+		// every sandbox; CPU time is in v2 already.
+		if g.name == "cpu" && !slices.ContainsFunc(limits, func(l sandbox.Limit) bool { return l.Name == "cpu" }) {
+			continue
+		}
 		dir := filepath.Join(g.dir, attempt)
 		if err = os.Mkdir(dir, 0o755); err == nil {
 			c.v1 = append(c.v1, cgroup1Dir{g, dir})

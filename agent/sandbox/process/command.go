@@ -419,13 +419,16 @@ func (c *command) walk(ctx context.Context, ladder sandbox.Ladder) {
 		if c.h.isFrozen() {
 			return
 		}
-		// What cannot be signalled is killed in the end; the rung's failure changes nothing.
+		// What cannot be signalled is killed in the end: a rung's failure only means that nothing was sent.
+		var err error
 		if r.Tree {
-			_ = c.cell.signal(r.Signal)
+			err = c.cell.signal(r.Signal)
 		} else {
-			_ = c.proc.Signal(r.Signal)
+			err = c.proc.Signal(r.Signal)
 		}
-		c.noteSent(r.Signal)
+		if err == nil {
+			c.noteSent(r.Signal)
+		}
 		from, _, _, _ := c.h.watch.read()
 		c.h.watch.await(func() time.Duration { return from + r.Grace }, c.reaped, ctx.Done())
 	}

@@ -185,6 +185,19 @@ func TestP3_P6_JobsDieWithAKilledRunner(t *testing.T) {
 		if err := gone(10 * time.Second); err != nil {
 			t.Errorf("10 s after kill -9 of the runner its job is alive: %v", err)
 		}
+		// What the guard cannot do is to remove the empty cgroups: the next runner's sweep does.
+		_ = runner.Wait()
+		d := newDriver(t, Config{Enclosure: kind})
+		defer d.Close()
+		if _, err := d.Sweep(t.Context(), func(a string) bool { return a != "run_guarded.1" }); err != nil {
+			t.Errorf("sweep: %v", err)
+		}
+		if root := d.machine.cgroup; root != nil {
+			left, err := filepath.Glob(filepath.Join(filepath.Dir(root.dir), fmt.Sprintf("*-%d-*", runner.Process.Pid)))
+			if err != nil || len(left) != 0 {
+				t.Errorf("after the sweep %q is left, %v", left, err)
+			}
+		}
 	})
 }
 
