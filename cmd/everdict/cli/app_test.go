@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/everdict/everdict/cmd/everdict/cli/clitest"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -229,7 +230,7 @@ func TestInterruptDetachesFromWatching(t *testing.T) {
 				t.Fatal(err)
 			}
 			rest, _ := io.ReadAll(lines)
-			if code := exitCode(cmd.Wait()); code != row.code {
+			if code := clitest.ExitCode(cmd.Wait()); code != row.code {
 				t.Errorf("exit code %d, want %d", code, row.code)
 			}
 			if want := fmt.Sprintf("%s goes on. Watch it again with: everdict runs wait %s\n", id, id); !strings.HasSuffix(string(rest), want) || stdout.Len() > 0 {

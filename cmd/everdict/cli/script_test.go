@@ -3,19 +3,18 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/everdict/everdict/cmd/everdict/cli/clitest"
 	"github.com/everdict/everdict/protocol/client"
 )
 
@@ -100,76 +99,23 @@ func TestScripts(t *testing.T) {
 					env.Setenv("EVERDICT_TENANT", "default")
 					return nil
 				},
-				Cmds: scriptCommands,
+				Cmds: scriptCommands(),
 			})
 		})
 	}
 }
 
-var scriptCommands = map[string]func(*testscript.TestScript, bool, []string){
-	// exits CODE COMMAND...: the command ends with exactly this code.
-	"exits": func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) < 2 {
-			ts.Fatalf("usage: exits CODE COMMAND...")
-		}
-		want, err := strconv.Atoi(args[0])
-		ts.Check(err)
-		if got := exitCode(ts.Exec(args[1], args[2:]...)); got != want {
-			ts.Fatalf("%s: exit code %d, want %d\nstdout: %s\nstderr: %s", strings.Join(args[1:], " "), got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
-		}
-	},
-	// until PATTERN COMMAND...: the command is repeated until its stdout matches.
-	"until": func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) < 2 {
-			ts.Fatalf("usage: until PATTERN COMMAND...")
-		}
-		pattern := regexp.MustCompile(args[0])
-		deadline := time.After(20 * time.Second)
-		for {
-			err := ts.Exec(args[1], args[2:]...)
-			if err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
-				return
-			}
-			select {
-			case <-deadline:
-				ts.Fatalf("%s: never printed %s; last:\n%s%s", strings.Join(args[1:], " "), args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	},
-	// field NAME KEY: sets the variable to a member of the JSON on stdout.
-	"field": func(ts *testscript.TestScript, neg bool, args []string) {
-		if neg || len(args) != 2 {
-			ts.Fatalf("usage: field VARIABLE KEY")
-		}
-		var object map[string]any
-		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &object))
-		ts.Setenv(args[0], fmt.Sprint(object[args[1]]))
-	},
-	// isjson: stdout is one JSON document and nothing else.
-	"isjson": func(ts *testscript.TestScript, neg bool, _ []string) {
-		if json.Valid([]byte(ts.ReadFile("stdout"))) == neg {
-			ts.Fatalf("stdout is JSON: %t; it is:\n%s", !neg, ts.ReadFile("stdout"))
-		}
-	},
+// scriptCommands are those of every script and what only the fake can do.
+func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
+	commands := maps.Clone(clitest.Commands)
 	// away PATH N: the next N requests of the path are answered 503.
-	"away": func(ts *testscript.TestScript, neg bool, args []string) {
+	commands["away"] = func(ts *testscript.TestScript, neg bool, args []string) {
 		f := ts.Value("fake").(*fake)
 		n, err := strconv.Atoi(args[1])
 		ts.Check(err)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.bad[args[0]] = n
-	},
-}
-
-func exitCode(err error) int {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return exit.ExitCode()
 	}
-	return -1
+	return commands
 }
