@@ -95,7 +95,7 @@ func (s Spec) Validate() error {
 		return bad("dir", "%q is not an absolute path", s.Dir)
 	}
 	if name, ok := badEnv(s.Env); !ok {
-		return bad("env", "%q is not NAME=VALUE without NUL bytes", name)
+		return bad("env", "%s is not NAME=VALUE without NUL bytes", name)
 	}
 	r := s.Resources
 	for _, f := range []struct {
@@ -135,13 +135,16 @@ func ValidAttempt(s string) bool {
 	return true
 }
 
-// badEnv returns the name of the first entry that execve would misread; values are kept out of errors, because
-// an environment holds secrets.
-func badEnv(env []string) (name string, ok bool) {
-	for _, kv := range env {
+// badEnv returns the first entry that execve would misread: by its name, or by its place when it has none. Values are
+// kept out of errors, because an environment holds secrets.
+func badEnv(env []string) (which string, ok bool) {
+	for i, kv := range env {
 		name, _, found := strings.Cut(kv, "=")
-		if !found || name == "" || strings.ContainsRune(kv, 0) {
-			return strings.ReplaceAll(name, "\x00", "?"), false
+		switch {
+		case !found || name == "" || strings.ContainsRune(name, 0):
+			return fmt.Sprintf("entry %d", i+1), false
+		case strings.ContainsRune(kv, 0):
+			return name, false
 		}
 	}
 	return "", true
