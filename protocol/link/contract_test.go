@@ -180,9 +180,10 @@ func TestCoordinatorMessagesReachTheRunner(t *testing.T) {
 func TestAskWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	gone := make(chan struct{}, 1)
+	came, gone := make(chan struct{}, 1), make(chan struct{}, 1)
 	b.c.onAsk = func(ctx context.Context, q Ask) (Answer, error) {
 		if q.ID == "never" {
+			came <- struct{}{}
 			<-ctx.Done()
 			gone <- struct{}{}
 			return Answer{}, ctx.Err()
@@ -200,7 +201,7 @@ func TestAskWaitsForAPerson(t *testing.T) {
 		_, err := s.Ask(ctx, Ask{AttemptRef: job("a", 0).AttemptRef, ID: "never"})
 		asked <- err
 	}()
-	until(t, "the question to be asked", func() bool { return s.mux.NumStreams() >= 2 })
+	next(t, "the question to be asked", came)
 	cancel()
 	if err := next(t, "the asker", asked); !errors.Is(err, context.Canceled) {
 		t.Fatalf("ask: got %v", err)
