@@ -465,6 +465,35 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
+// FuzzTable decodes any bytes as a table of contents, whose checksum FuzzFile
+// would have to guess.
+func FuzzTable(f *testing.F) {
+	var c contents
+	c.add("log", headerSize+frameSize+3, []byte("hello\n"))
+	c.addGap("log", 9, "disk_full")
+	c.end = 100
+	table := appendSeal(nil, &c, [8]byte{})
+	f.Add(table[:len(table)-footerSize], int64(100))
+	f.Fuzz(func(t *testing.T, b []byte, limit int64) {
+		c, ok := decodeTable(b, limit)
+		if !ok {
+			return
+		}
+		for _, ch := range c.channels {
+			var size int64
+			for _, e := range ch.extents {
+				if e.pos < 0 || e.n < 0 || e.pos+e.n > limit || e.off != size {
+					t.Fatalf("extent %+v, limit %d, at %d", e, limit, size)
+				}
+				size += e.n
+			}
+			if size != ch.size {
+				t.Fatalf("size %d, extents of %d", ch.size, size)
+			}
+		}
+	})
+}
+
 type sliceReader []byte
 
 func (s sliceReader) ReadAt(p []byte, at int64) (int, error) {
