@@ -17,6 +17,7 @@ import (
 	"path"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,15 +64,17 @@ type Config struct {
 
 // Server is the HTTP API. It has no goroutines of its own.
 type Server struct {
-	cfg       Config
-	mux       *http.ServeMux
-	unrouted  http.Handler
-	metrics   *metrics
-	ids       *requestIDs
-	documents *documents
+	cfg      Config
+	mux      *http.ServeMux
+	unrouted http.Handler
+	metrics  *metrics
+	ids      *requestIDs
+	// documents are made when somebody first reads them: it takes as long as
+	// the rest of a coordinator's start.
+	documents func() (*documents, error)
 }
 
-// New makes a Server. An error means that the routes do not fit together.
+// New makes a Server. An error means that the configuration is not whole.
 func New(cfg Config) (*Server, error) {
 	if cfg.Auth == nil || cfg.Keys == nil || cfg.Runs == nil || cfg.Harnesses == nil || cfg.Runners == nil {
 		return nil, errors.New("api: Auth, Keys, Runs, Harnesses and Runners are required")
@@ -89,9 +92,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("api: %w", err)
 	}
 	routes := s.routes()
-	if s.documents, err = newDocuments(routes, cfg.Version); err != nil {
-		return nil, fmt.Errorf("api: %w", err)
-	}
+	s.documents = sync.OnceValues(func() (*documents, error) { return newDocuments(routes, cfg.Version) })
 	for _, rt := range routes {
 		s.mux.Handle(rt.method+" "+rt.path, s.serve(rt))
 	}

@@ -133,14 +133,22 @@ func noun(path string) string {
 
 func (s *Server) documentRoutes() []route {
 	document := func(s *Server, c *call) error {
+		docs, err := s.documents()
+		if err != nil {
+			return err
+		}
 		c.w.Header()["Content-Type"] = jsonType
-		_, err := c.w.Write(s.documents.openapi)
+		_, err = c.w.Write(docs.openapi)
 		return c.unlessGone(err)
 	}
 	page := func(s *Server, c *call) error {
+		docs, err := s.documents()
+		if err != nil {
+			return err
+		}
 		c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		c.w.Header().Set("Content-Security-Policy", s.documents.policy)
-		_, err := c.w.Write(s.documents.page)
+		c.w.Header().Set("Content-Security-Policy", docs.policy)
+		_, err = c.w.Write(docs.page)
 		return c.unlessGone(err)
 	}
 	return []route{

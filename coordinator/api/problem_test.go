@@ -234,16 +234,16 @@ func TestRequestIDs(t *testing.T) {
 // reach it through a name that resolves here.
 func TestDevelopmentModeAnswersLocalNamesOnly(t *testing.T) {
 	t.Parallel()
+	local, named := newEnv(t, options{}), newEnv(t, options{auth: auth.Config{AnyHost: true}})
 	for _, tt := range []struct {
+		e      *env
 		host   string
-		any    bool
 		status int
 	}{
-		{"localhost:8787", false, 200}, {"127.0.0.1", false, 200}, {"[::1]:8787", false, 200}, {"app.localhost", false, 200},
-		{"evil.example", false, 403}, {"localhost.evil.example:8787", false, 403}, {"evil.example", true, 200},
+		{local, "localhost:8787", 200}, {local, "127.0.0.1", 200}, {local, "[::1]:8787", 200}, {local, "app.localhost", 200},
+		{local, "evil.example", 403}, {local, "localhost.evil.example:8787", 403}, {named, "evil.example", 200},
 	} {
-		e := newEnv(t, options{auth: auth.Config{AnyHost: tt.any}})
-		req, err := http.NewRequestWithContext(t.Context(), "GET", e.url+"/runs", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", tt.e.url+"/runs", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestDevelopmentModeAnswersLocalNamesOnly(t *testing.T) {
 		}
 		res.Body.Close()
 		if res.StatusCode != tt.status {
-			t.Errorf("host %s (any: %v): status %d, want %d", tt.host, tt.any, res.StatusCode, tt.status)
+			t.Errorf("host %s (any name: %v): status %d, want %d", tt.host, tt.e == named, res.StatusCode, tt.status)
 		}
 	}
 }

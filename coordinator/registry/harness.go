@@ -35,6 +35,14 @@ func (s *Submission) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &s.Spec)
 }
 
+// MarshalJSON writes the form that is set.
+func (s Submission) MarshalJSON() ([]byte, error) {
+	if s.Instance != nil {
+		return json.Marshal(s.Instance)
+	}
+	return json.Marshal(s.Spec)
+}
+
 func (s *Submission) name() (id, version string) {
 	switch {
 	case s.Instance != nil:

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/protocol"
+)
+
+// fuzzBody checks that a decoder answers each body with a document or with a
+// problem that can be sent, and that a document survives its own encoding.
+func fuzzBody[T any](f *testing.F, check func(*T) error, seeds ...string) {
+	for _, s := range append(seeds, ``, `null`, `{}`, `[]`, `"x"`, `{"a":`, "{\n\n\"id\": 1e999}", "\xff\xfe{}", strings.Repeat(`{"case":`, 50)) {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v := new(T)
+		err := decodeJSON(body, v)
+		if err == nil {
+			err = check(v)
+		}
+		if err != nil {
+			var p *protocol.Problem
+			if !errors.As(err, &p) {
+				t.Fatalf("body %q: error %v is not a problem", body, err)
+			}
+			if p.Status < 400 || p.Status > 499 || p.Code == "" || p.Message == "" {
+				t.Fatalf("body %q: problem %+v, want a 4xx with a code and a sentence", body, p)
+			}
+			if _, err := json.Marshal(p); err != nil {
+				t.Fatalf("body %q: problem cannot be sent: %v", body, err)
+			}
+			return
+		}
+		first, err := json.Marshal(v)
+		if err != nil {
+			t.Fatalf("body %q: decoded, but does not encode: %v", body, err)
+		}
+		again := new(T)
+		if err := json.Unmarshal(first, again); err != nil {
+			t.Fatalf("body %q: its own encoding %s does not decode: %v", body, first, err)
+		}
+		second, err := json.Marshal(again)
+		if err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("body %q: encoded %s, then %s (%v)", body, first, second, err)
+		}
+	})
+}
+
+func FuzzRunRequest(f *testing.F) {
+	fuzzBody(f, (*protocol.RunRequest).Validate,
+		`{"harness":{"id":"scripted","version":"latest"},"case":{"id":"c1","env":{"kind":"repo","source":{"files":{}}},"task":"t","graders":[{"id":"tests-pass","config":{"cmd":"true"}}],"timeoutSec":120,"tags":[]}}`,
+		`{"harness":{"id":"h","params":{"a":"b"}},"runtime":"self:rnr_1","case":{"id":"c","env":{"kind":"prompt"},"task":"t","network":{"mode":"none"},"resources":{"gpu":1}},"origin":{"cause":"ci"},"priority":"batch"}`)
+}
+
+func FuzzHarnessSubmission(f *testing.F) {
+	fuzzBody(f, func(s *registry.Submission) error {
+		if s.Instance == nil && s.Spec == nil {
+			return protocol.BadRequest("neither")
+		}
+		if s.Spec != nil {
+			return s.Spec.Validate()
+		}
+		return nil
+	},
+		`{"template":{"id":"t","version":"1"},"id":"i","version":"1","pins":{"image":"x"},"overrides":{"env":{"A":{"secretRef":"s"}},"unsetEnv":["B"]}}`,
+		`{"kind":"command","id":"c","version":"1","command":"x {{task}}","env":{"A":"b","C":{"secretRef":"s","scope":"user"}},"model":{"ref":"m","version":"1"},"trace":{"kind":"file","path":"t.json"}}`)
+}
+
+func FuzzSmallBodies(f *testing.F) {
+	type all struct {
+		Pair   protocol.PairRequest
+		Key    protocol.KeyRequest
+		Tags   protocol.Tags
+		Pins   protocol.PinsRequest
+		Choice protocol.Decision
+	}
+	fuzzBody(f, func(a *all) error {
+		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate())
+	},
+		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"}}`)
+}
+
+// FuzzSanitizer holds the views of logs to their promise, and to the same text
+// however the bytes are cut.
+func FuzzSanitizer(f *testing.F) {
+	for _, s := range []string{"plain\n", "\x1b[31mred\x1b[0m", "\x1b]8;;http://x\x1b\\link\x1b]8;;\x07", "\xc3\xbc\xff\x9b31m", "\x1b", "\x1b(B\u202etfel\u202c", "a\x00b\x7f\r\n\t"} {
+		f.Add([]byte(s), 1)
+		f.Add([]byte(s), 3)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, step int) {
+		var whole sanitizer
+		text := whole.flush(whole.append(nil, b))
+		if !utf8.Valid(text) {
+			t.Fatalf("%q became %q, which is not UTF-8", b, text)
+		}
+		for _, r := range string(text) {
+			if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' || reorders(r) {
+				t.Fatalf("%q became %q, which has %q", b, text, r)
+			}
+		}
+		if bytes.Count(text, []byte("\n")) != bytes.Count(b, []byte("\n")) {
+			t.Fatalf("%q became %q, which has another number of lines", b, text)
+		}
+		step = max(1, step%16)
+		var cut sanitizer
+		var parts []byte
+		for rest := b; len(rest) > 0; {
+			n := min(step, len(rest))
+			parts = cut.append(parts, rest[:n])
+			rest = rest[n:]
+		}
+		if parts = cut.flush(parts); !bytes.Equal(parts, text) {
+			t.Fatalf("%q in pieces of %d became %q, at once %q", b, step, parts, text)
+		}
+	})
+}
+
+func TestShellWord(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"http://localhost:8787": "http://localhost:8787", "http://[::1]:80": "http://[::1]:80",
+		"http://x;reboot": "'http://x;reboot'", "http://a'b": `'http://a'\''b'`, "http://$(x)": "'http://$(x)'", "http://ü": "'http://ü'",
+	} {
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s, want %s", in, got, want)
+		}
+	}
+}

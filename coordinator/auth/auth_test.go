@@ -1,0 +1,220 @@
+package auth_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+func newKeys(t testing.TB) *auth.Keys {
+	t.Helper()
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "everdict.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	st, err := store.Open(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return auth.NewKeys(st, nil)
+}
+
+func status(err error) int {
+	var p *protocol.Problem
+	if errors.As(err, &p) {
+		return p.Status
+	}
+	return 0
+}
+
+// The table of roles, scopes and actions that existing clients know.
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	lowest := map[auth.Action][2]string{
+		auth.RunsRead: {"viewer", "read"}, auth.RunsSubmit: {"member", "write"}, auth.HarnessesRead: {"viewer", "read"},
+		auth.HarnessesRegister: {"viewer", "write"}, auth.HarnessesDelete: {"admin", "admin"}, auth.TemplatesWrite: {"viewer", "write"},
+		auth.MembersRead: {"viewer", "read"}, auth.SettingsWrite: {"admin", "admin"}, auth.RunnersRead: {"viewer", "read"},
+		auth.RunnersWrite: {"viewer", "write"}, auth.KeysRead: {"viewer", "read"}, auth.KeysWrite: {"viewer", "write"},
+	}
+	roles, scopes := []string{"viewer", "member", "admin"}, []string{"read", "write", "admin"}
+	for action, need := range lowest {
+		for i, role := range roles {
+			for j, scope := range append([]string{""}, scopes...) {
+				p := auth.Principal{Subject: "ann", Workspace: "w", Roles: []string{role}}
+				if scope != "" {
+					p.Scopes = []string{scope}
+				}
+				want := i >= slices.Index(roles, need[0]) && (scope == "" || j-1 >= slices.Index(scopes, need[1]))
+				if err := p.Permits(action); (err == nil) != want || err != nil && status(err) != http.StatusForbidden {
+					t.Errorf("%s as %s with scope %q: %v, want permitted %v", action, role, scope, err, want)
+				}
+			}
+		}
+		for _, p := range []auth.Principal{
+			{Subject: "dev", Roles: []string{auth.RoleRunner}, RunnerID: "rnr_1"}, {Subject: "nobody"}, {Subject: "odd", Roles: []string{"root"}},
+			{Subject: "ann", Roles: []string{"admin"}, Scopes: []string{}}, {Subject: "ann", Roles: []string{"admin"}, Scopes: []string{"root"}},
+		} {
+			if err := p.Permits(action); status(err) != http.StatusForbidden {
+				t.Errorf("%s as %+v: %v, want a 403", action, p, err)
+			}
+		}
+	}
+	if err := (auth.Principal{Roles: []string{"admin"}}).Permits("moon:land"); status(err) != http.StatusForbidden {
+		t.Errorf("an unknown action: %v, want a 403", err)
+	}
+	own := auth.Principal{Subject: "ann", Roles: []string{"viewer"}}
+	if err := own.PermitsOwn(auth.HarnessesDelete, "ann"); err != nil {
+		t.Errorf("delete what one has made: %v", err)
+	}
+	if err := own.PermitsOwn(auth.HarnessesDelete, "ben"); status(err) != http.StatusForbidden {
+		t.Errorf("delete what somebody else made: %v, want a 403", err)
+	}
+	own.Scopes = []string{"write"}
+	if err := own.PermitsOwn(auth.HarnessesDelete, "ann"); status(err) != http.StatusForbidden {
+		t.Errorf("delete one's own with a key that may only write: %v, want a 403", err)
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	keys := newKeys(t)
+	ann := auth.Principal{Subject: "ann", Workspace: "team", Roles: []string{"viewer", "member"}}
+	issued, err := keys.Issue(t.Context(), ann, protocol.KeyRequest{Scopes: []string{"write"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, strict := auth.New(auth.Config{Keys: keys}), auth.New(auth.Config{Keys: keys, Required: true})
+	tests := []struct {
+		name   string
+		a      *auth.Authenticator
+		header []string
+		status int
+		want   string
+	}{
+		{"nothing, development", dev, nil, 0, "dev@default admin"},
+		{"tenant, development", dev, []string{"X-Everdict-Tenant", "acme"}, 0, "dev@acme admin"},
+		{"tenant of two lines", dev, []string{"X-Everdict-Tenant", "a\tb"}, 400, ""},
+		{"nothing, required", strict, nil, 401, ""},
+		{"tenant, required", strict, []string{"X-Everdict-Tenant", "acme"}, 401, ""},
+		{"key, development", dev, []string{"Authorization", "Bearer " + issued.APIKey, "X-Everdict-Tenant", "acme"}, 0, "ann@team member"},
+		{"key, required", strict, []string{"Authorization", "bearer  " + issued.APIKey}, 0, "ann@team member"},
+		{"bad key never falls back", dev, []string{"Authorization", "Bearer ak_" + strings.Repeat("a", 32)}, 401, ""},
+		{"no runners here", dev, []string{"Authorization", "Bearer rnr_" + strings.Repeat("a", 32)}, 401, ""},
+		{"basic is no bearer", strict, []string{"Authorization", "Basic YTpi"}, 401, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := httptest.NewRequest("GET", "http://localhost/runs", nil)
+			for i := 0; i+1 < len(tt.header); i += 2 {
+				r.Header.Set(tt.header[i], tt.header[i+1])
+			}
+			p, err := tt.a.Authenticate(r)
+			if status(err) != tt.status || tt.status == 0 && err != nil {
+				t.Fatalf("error %v, want status %d", err, tt.status)
+			}
+			if tt.want != "" {
+				if got := p.Subject + "@" + p.Workspace + " " + p.Role(); got != tt.want {
+					t.Errorf("principal %s, want %s", got, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestF48_QueryCredentials(t *testing.T) {
+	t.Parallel()
+	key, token := protocol.NewCredential("ak_"), protocol.NewCredential("rnr_")
+	id := protocol.NewID(protocol.RunnerPrefix)
+	for query, refused := range map[string]bool{
+		"":                                  false,
+		"runner=" + id:                      false,
+		"limit=5&cursor=AQAAAAAAAAAB":       false,
+		"token=x":                           true,
+		"Access_Token=x":                    true,
+		"q=" + key:                          true,
+		"q=" + token:                        true,
+		"q=%61k_" + key[3:]:                 true,
+		"a;b=" + key:                        true, // does not parse
+		"q=%zz&x=" + token:                  true,
+		key:                                 true,
+		"redirect=http://x/?t=" + token:     true,
+		"q=task_" + strings.Repeat("a", 32): false,
+	} {
+		r := httptest.NewRequest("GET", "http://localhost/runs", nil)
+		r.URL.RawQuery = query
+		err := auth.RefuseQueryCredentials(r.URL)
+		if (err != nil) != refused {
+			t.Errorf("query %q: %v, want refused %v", query, err, refused)
+		}
+		if err != nil && (strings.Contains(err.Error(), key) || strings.Contains(err.Error(), token)) {
+			t.Errorf("query %q: the answer repeats the credential: %v", query, err)
+		}
+	}
+	if got := auth.Redact("GET /runs/" + key + " and " + token + " not " + id); strings.Contains(got, key) || strings.Contains(got, token) || !strings.Contains(got, id) {
+		t.Errorf("redacted: %s", got)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	keys := newKeys(t)
+	first, err := keys.Bootstrap(t.Context(), "team")
+	if err != nil || !strings.HasPrefix(first, "ak_") {
+		t.Fatalf("bootstrap: %q, %v", first, err)
+	}
+	if again, err := keys.Bootstrap(t.Context(), "team"); again != "" || err != nil {
+		t.Errorf("bootstrap with a key there: %q, %v; want nothing", again, err)
+	}
+	writer := auth.Principal{Subject: "ann", Workspace: "team", Roles: []string{"admin"}, Scopes: []string{"write"}}
+	if _, err := keys.Issue(t.Context(), writer, protocol.KeyRequest{Scopes: []string{"read", "admin"}}); status(err) != http.StatusForbidden {
+		t.Errorf("a key that issues a stronger one: %v, want a 403", err)
+	}
+	issued, err := keys.Issue(t.Context(), writer, protocol.KeyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := keys.List(t.Context(), writer)
+	if err != nil || len(list) != 1 || !slices.Equal(list[0].Scopes, []string{"write"}) {
+		t.Errorf("keys %+v, %v; want one with the issuer's own scope", list, err)
+	}
+	a := auth.New(auth.Config{Keys: keys, Required: true})
+	use := func() error {
+		r := httptest.NewRequest("GET", "http://localhost/", nil)
+		r.Header.Set("Authorization", "Bearer "+issued.APIKey)
+		_, err := a.Authenticate(r)
+		return err
+	}
+	for range 2 { // from the database, then from memory
+		if err := use(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stranger := auth.Principal{Subject: "ben", Workspace: "team"}
+	if err := keys.Delete(t.Context(), stranger, issued.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := use(); err != nil {
+		t.Errorf("after a stranger's delete: %v, want the key to work", err)
+	}
+	if err := keys.Delete(t.Context(), writer, issued.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := use(); status(err) != http.StatusUnauthorized {
+		t.Errorf("after the delete: %v, want a 401 at once", err)
+	}
+}
