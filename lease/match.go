@@ -64,7 +64,7 @@ func (r *runner) match(h *home, l *lane) verdict {
 	return r.admits(h, l)
 }
 
-// before is the order of the queue: interactive and aged jobs first, then the workspace with the smallest virtual start,
+// rank is a place in the order of the queue: interactive and aged jobs first, then the workspace with the smallest virtual start,
 // then the older job.
 type rank struct {
 	late  bool // batch, and not aged

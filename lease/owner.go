@@ -63,8 +63,11 @@ func (h *home) memory() int64 {
 	return sum
 }
 
-// limited says whether the end of a lease can admit another one.
-func (h *home) limited() bool { return h.limit.MaxConcurrent > 0 || h.limit.MemoryMB > 0 }
+// blocks says whether the home may have kept a pull from a job because of this lease, so that the lease's end can admit one.
+func (h *home) blocks(l *live) bool {
+	full := h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent
+	return full || (h.limit.MemoryMB > 0 && l.lane.key.memoryMB > 0)
+}
 
 // owner is the queue's memory. Only the writer's goroutine touches it.
 type owner struct {
@@ -293,12 +296,13 @@ func (o *owner) addLive(l *live, r *runner, h *home) {
 
 // removeLive forgets a lease and notes what its end may admit.
 func (o *owner) removeLive(l *live) {
+	blocked := l.home.blocks(l)
 	delete(l.runner.live, l)
 	delete(l.home.live, l)
 	l.lane.live--
 	delete(o.live, l.id)
 	heap.Remove(&o.heap, l.index)
-	if l.home.limited() {
+	if blocked {
 		o.touchHome(l.home)
 	}
 	o.touchRunner(l.runner)

@@ -221,9 +221,13 @@ func (w *world) settleOne(t *rapid.T) {
 	h := w.ref(t)
 	if w.stands(h.Ref) && rapid.Bool().Draw(t, "forged") {
 		forged := h
-		forged.Token = "forged"
+		if rapid.Bool().Draw(t, "of the token") {
+			forged.Token = "forged"
+		} else {
+			forged.Attempt++
+		}
 		if _, stale := lease.IsStale(w.q.Settle(context.Background(), forged.Ref, lease.Result{Outcome: lease.Failed})); !stale {
-			t.Fatal("a forged token settled a job")
+			t.Fatal("a forged reference settled a job")
 		}
 	}
 	opts, refuse := w.options(t)

@@ -20,7 +20,8 @@ type Queue struct {
 }
 
 // Open brings the queue's tables in db up to date and reads what is in them. Every lease that lives on disk gets one fresh
-// TTL in which its holder can come back. Operations work from here on; time passes only while Run does.
+// TTL in which its holder can come back. Operations work from here on; time passes only while Run
+// does. A database has one queue at a time, as one memory must see all changes.
 func Open(ctx context.Context, db *sqlite.DB, cfg Config) (*Queue, error) {
 	if err := db.Migrate(ctx, "lease", migrations()); err != nil {
 		return nil, err

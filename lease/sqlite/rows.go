@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -59,6 +60,9 @@ func (r *Rows) Close() error {
 		return nil
 	}
 	r.closed = true
+	if i := slices.Index(r.tx.rows, r); i >= 0 {
+		r.tx.rows = slices.Delete(r.tx.rows, i, i+1)
+	}
 	err := r.rows.Close()
 	if r.single {
 		return errors.Join(err, r.stmt.Close())

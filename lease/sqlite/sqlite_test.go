@@ -245,7 +245,21 @@ func TestGroup_FailureIsContained(t *testing.T) {
 				return fmt.Errorf("nested: %w", err)
 			}
 			return insert(5, nil)(tx)
+		},
+		func(tx *sqlite.Tx) error {
+			if err := insert(6, nil)(tx); err != nil {
+				return err
+			}
+			rows, err := tx.Query("SELECT x FROM t")
+			if err != nil || !rows.Next() { // and left open
+				return fmt.Errorf("read: %w", err)
+			}
+			panic("a programming error")
 		})
+	var panicked *sqlite.PanicError
+	if !errors.As(errs[5], &panicked) || panicked.Value != "a programming error" || !strings.Contains(string(panicked.Stack), "sqlite_test.go") {
+		t.Errorf("a panic was answered with %v", errs[5])
+	}
 	if errs[0] != nil || !errors.Is(errs[1], errRefused) || errs[2] != nil || errs[3] == nil || errs[4] != nil {
 		t.Errorf("errors %v", errs)
 	}
@@ -253,7 +267,14 @@ func TestGroup_FailureIsContained(t *testing.T) {
 	if err := db.Reader().QueryRow("SELECT group_concat(x) FROM (SELECT x FROM t ORDER BY x)").Scan(&got); err != nil || got != "1,3,5" {
 		t.Errorf("rows %s, %v, want 1,3,5", got, err)
 	}
-	if n := commits(); n != 2 { // the gate's group and the one of five
+	// Nothing that was left open holds the log: all of it can be written back.
+	var busy, pages, done int
+	if err := db.Apply(context.Background(), func(tx *sqlite.Tx) error {
+		return tx.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &done)
+	}); err != nil || busy != 0 || pages != 0 {
+		t.Errorf("checkpoint: busy %d, %d pages left, %v", busy, pages, err)
+	}
+	if n := commits(); n != 3 { // the gate's group, the one of six, and the checkpoint's
 		t.Errorf("%d groups were committed, want 2", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -23,6 +24,7 @@ type Tx struct {
 	depth int  // savepoints around the current statement
 	err   error
 	args  []driver.NamedValue // reused between statements
+	rows  []*Rows             // not closed yet
 }
 
 type stmt struct {
@@ -64,7 +66,7 @@ func (tx *Tx) Exec(query string, args ...any) (Result, error) {
 	return Result{LastInsertID: id, RowsAffected: n}, nil
 }
 
-// Query runs a statement that answers rows. The rows must be closed before the function returns.
+// Query runs a statement that answers rows. What the function leaves open is closed when it returns.
 func (tx *Tx) Query(query string, args ...any) (*Rows, error) {
 	if !tx.open {
 		return nil, errNotOpen
@@ -86,6 +88,7 @@ func (tx *Tx) Query(query string, args ...any) (*Rows, error) {
 	r := &Rows{tx: tx, rows: rows, stmt: s, single: s.busy}
 	s.busy = true
 	r.dest = make([]driver.Value, len(rows.Columns()))
+	tx.rows = append(tx.rows, r)
 	return r, nil
 }
 
@@ -105,9 +108,11 @@ func (tx *Tx) Nested(fn func(*Tx) error) error {
 	if err := tx.run("SAVEPOINT " + name); err != nil {
 		return err
 	}
+	reading := len(tx.rows)
 	tx.depth++
-	err := fn(tx)
+	err := tx.call(fn)
 	tx.depth--
+	tx.closeRows(reading)
 	if err == nil {
 		err = tx.err
 	}
@@ -129,6 +134,37 @@ func (tx *Tx) Nested(fn func(*Tx) error) error {
 		return errors.Join(err, rerr)
 	}
 	return err
+}
+
+// PanicError is a panic of a caller's function. It undoes and fails that function's operation only: a coordinator must not
+// go down for one bad request.
+type PanicError struct {
+	// Value is what the function panicked with, Stack where.
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("sqlite: function panicked: %v\n%s", e.Value, e.Stack)
+}
+
+func (tx *Tx) call(fn func(*Tx) error) (err error) {
+	depth := tx.depth
+	defer func() {
+		if v := recover(); v != nil {
+			tx.depth = depth
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return fn(tx)
+}
+
+// closeRows closes the rows beyond the first n that a function has left open: an open statement would hold an old snapshot,
+// behind which the write-ahead log grows.
+func (tx *Tx) closeRows(n int) {
+	for len(tx.rows) > n {
+		_ = tx.rows[len(tx.rows)-1].Close() // a failed reset repeats the error of the statement, which was returned then
+	}
 }
 
 func savepointName(depth int) string {

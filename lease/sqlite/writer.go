@@ -48,7 +48,7 @@ const (
 
 // Write runs fn in the next group and returns when that group is on the disk, or has failed. An error of fn undoes what
 // fn did and nothing else. If ctx ends before the group starts, fn is not run; later, ctx is ignored, so that a returned
-// nil means committed and an error means not.
+// nil means committed and an error means not. A panic of fn is returned as a [*PanicError].
 func (db *DB) Write(ctx context.Context, fn func(*Tx) error) error {
 	return db.submit(ctx, contained, fn)
 }
@@ -196,6 +196,7 @@ func (db *DB) runAlone(o *op) {
 	}
 	db.tx.open = true
 	err := o.apply(&db.tx)
+	db.tx.closeRows(0)
 	if db.tx.begun {
 		err = errors.Join(err, db.tx.finish(err == nil))
 	}
@@ -217,6 +218,7 @@ func (db *DB) runGroup(group []*op) {
 			o.err = tx.Nested(o.apply)
 		} else {
 			o.err = o.apply(tx)
+			tx.closeRows(0)
 		}
 	}
 	err := tx.err
@@ -228,6 +230,7 @@ func (db *DB) runGroup(group []*op) {
 			err = tx.err
 		}
 	}
+	tx.closeRows(0)
 	if tx.begun {
 		err = errors.Join(err, tx.finish(err == nil))
 	}
@@ -242,6 +245,7 @@ func (db *DB) runGroup(group []*op) {
 			m.Committed()
 		}
 	}
+	tx.closeRows(0)
 	if tx.begun { // a participant wrote while it should have read
 		_ = tx.finish(false)
 	}
