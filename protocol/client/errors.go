@@ -41,6 +41,10 @@ func StatusOf(err error) int {
 	return 0
 }
 
+// IsRefused reports whether nothing listens at the address: the request was not
+// sent.
+func IsRefused(err error) bool { return refused(err) }
+
 // retryAfterKey is where the header Retry-After is kept in a problem's data, in
 // seconds. A field of its own would change the shape of the document.
 const retryAfterKey = "retryAfterSec"

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/protocol"
@@ -22,7 +21,7 @@ const (
 
 // retryable reports whether the same request may be sent again after err.
 func retryable(method string, err error) bool {
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if refused(err) {
 		return true
 	}
 	safe := method == http.MethodGet || method == http.MethodDelete || method == http.MethodPut

@@ -298,6 +298,10 @@ func (a *app) client() (*client.Client, error) {
 			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
 		}
 	}
+	if token != "" && strings.HasPrefix(base, "http://") && !loopbackURL(base) {
+		p := a.palette(a.err)
+		a.hint("%s the API key goes to %s unencrypted: use https://", p.yellow("warning:"), base)
+	}
 	return client.New(client.Config{
 		BaseURL: base, Token: token, Tenant: a.cfg.String(config.Tenant),
 		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),

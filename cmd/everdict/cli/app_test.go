@@ -244,6 +244,65 @@ func TestInterruptDetachesFromWatching(t *testing.T) {
 	}
 }
 
+// A run that asks while somebody watches it: the question is shown with what
+// answers it.
+func TestWaitShowsTheQuestion(t *testing.T) {
+	t.Parallel()
+	url := newFake(t).serve(false)
+	a := newTestApp(t, url)
+	a.in = strings.NewReader(`{"harness":{"id":"scripted","params":{"script":"ask deploy to \u001b[2J production?\ncreate a b"}},
+		"case":{"id":"c","task":"x","env":{"kind":"repo","source":{"files":{}}},"graders":[{"id":"tests-pass","config":{"cmd":"grep -q b a"}}]}}`)
+	if code := a.run(t.Context(), []string{"submit", "-f", "-"}); code != 0 {
+		t.Fatalf("submit: %s", &a.stderr)
+	}
+	id, _, _ := strings.Cut(a.stdout.String(), " ")
+	w := newTestApp(t, url)
+	pr, pw := io.Pipe()
+	w.err = pw
+	done := make(chan int, 1)
+	go func() {
+		done <- w.run(t.Context(), []string{"runs", "wait", id})
+		pw.Close()
+	}()
+	lines := bufio.NewReader(pr)
+	for line := ""; !strings.Contains(line, "waits for"); {
+		var err error
+		if line, err = lines.ReadString('\n'); err != nil {
+			t.Fatalf("before the question: %v", err)
+		}
+		if strings.Contains(line, "waits for") && !strings.Contains(line, id+" waits for an answer to: deploy to ^[[2J production?") {
+			t.Errorf("the question is shown as %q", line)
+		}
+	}
+	if line, _ := lines.ReadString('\n'); !strings.Contains(line, "everdict runs approve "+id) {
+		t.Errorf("the next line is %q, want how to answer", line)
+	}
+	go io.Copy(io.Discard, lines)
+	if code := newTestApp(t, url).run(t.Context(), []string{"runs", "approve", id}); code != 0 {
+		t.Errorf("approve: exit code %d", code)
+	}
+	if code := <-done; code != 0 || !strings.Contains(w.stdout.String(), "PASS") {
+		t.Errorf("wait: exit code %d, %s", code, &w.stdout)
+	}
+}
+
+func TestAnUnencryptedKeyIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for base, want := range map[string]bool{"http://coordinator.invalid": true, "https://coordinator.invalid": false, "http://127.0.0.1:1": false} {
+		a := newTestApp(t, base)
+		a.env["EVERDICT_API_KEY"], a.output = "ak_precious", "table"
+		if err := a.loadConfig(a.root()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.client(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(a.stderr.String(), "unencrypted"); got != want || strings.Contains(a.stderr.String(), "precious") {
+			t.Errorf("%s: stderr %q, want a warning: %t", base, &a.stderr, want)
+		}
+	}
+}
+
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

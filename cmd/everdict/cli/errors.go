@@ -12,7 +12,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -173,7 +172,7 @@ func (a *app) adviceOnConnection(err error) string {
 	var record tls.RecordHeaderError
 	var timeout net.Error
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case client.IsRefused(err):
 		if a.cfg == nil || loopbackURL(a.cfg.String(config.APIURL)) {
 			return "is a coordinator running? start one with: everdict up"
 		}
