@@ -1,3 +1,5 @@
+//go:build unix
+
 package environment
 
 import (
@@ -268,6 +270,25 @@ func TestF31_SnapshotFailureIsAFailure(t *testing.T) {
 	if s != nil || !errors.As(err, &e) || e.Failure.Stage != protocol.StageCollect || e.Failure.Reason != protocol.ReasonSnapshot ||
 		e.Failure.Code != protocol.CodeDriverSnapshotFailed || e.Failure.Class != protocol.ClassInfra {
 		t.Errorf("got %v, %v, want a snapshot failure", s, err)
+	}
+}
+
+// TestLongListsAreCutAndSaySo: a record stays small whatever an agent makes.
+func TestLongListsAreCutAndSaySo(t *testing.T) {
+	t.Parallel()
+	p := prepare(t, attempt(t, protocol.RepoSource{Files: map[string]string{}}))
+	write(t, filepath.Join(p.Dir(), "x", "0"), "x")
+	for i := range maxListed + 6 {
+		must(t, os.Link(filepath.Join(p.Dir(), "x", "0"), filepath.Join(p.Dir(), "x", fmt.Sprint(i+1))))
+	}
+	s, err := p.Snapshot(t.Context())
+	must(t, err)
+	last := s.Document.Omitted[len(s.Document.Omitted)-1]
+	if len(s.Document.ChangedFiles) != maxListed || last.Path != "(7 more changed)" || last.Reason != reasonCut {
+		t.Errorf("got %d changed files and %+v at the end of omitted", len(s.Document.ChangedFiles), last)
+	}
+	if len(s.Diff.Changed) != maxListed+7 {
+		t.Errorf("the diff has %d changes, want all", len(s.Diff.Changed))
 	}
 }
 

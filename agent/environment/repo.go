@@ -243,6 +243,13 @@ type preparedRepo struct {
 func (p *preparedRepo) Dir() string      { return p.dir }
 func (p *preparedRepo) Baseline() string { return p.baseline.Commit() }
 
+// maxListed is how many paths each list of a snapshot's document names: an agent
+// can change a million files, and a record has to stay small. The diff has them all.
+const maxListed = 5000
+
+// reasonCut is the reason of the entry that ends a list which was cut.
+const reasonCut = "list_cut"
+
 func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 	d, err := p.baseline.Snapshot(ctx)
 	if err != nil {
@@ -253,15 +260,23 @@ func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 	doc := protocol.Snapshot{
 		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.dir), Baseline: p.Baseline(),
-		ChangedFiles: make([]string, 0, len(d.Changed)),
+		ChangedFiles: make([]string, 0, min(len(d.Changed), maxListed)),
 	}
-	for _, c := range d.Changed {
+	for _, c := range d.Changed[:min(len(d.Changed), maxListed)] {
 		doc.ChangedFiles = append(doc.ChangedFiles, diff.Quote(c.Path))
 	}
-	for _, o := range d.Omitted {
+	for _, o := range d.Omitted[:min(len(d.Omitted), maxListed)] {
 		doc.Omitted = append(doc.Omitted, protocol.OmittedFile{
 			Path: diff.Quote(o.Path), Reason: string(o.Reason), Bytes: o.Bytes, SHA256: o.SHA256,
 		})
+	}
+	for _, list := range []struct {
+		name string
+		n    int
+	}{{"changed", len(d.Changed)}, {"omitted", len(d.Omitted)}} {
+		if list.n > maxListed {
+			doc.Omitted = append(doc.Omitted, protocol.OmittedFile{Path: fmt.Sprintf("(%d more %s)", list.n-maxListed, list.name), Reason: reasonCut})
+		}
 	}
 	return &Snapshot{Document: doc, Diff: d}, nil
 }
