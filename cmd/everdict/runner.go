@@ -33,6 +33,9 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := process.HideSelf(); err != nil {
+		o.Log.Warn("other programs of this user can look into the runner", "err", err)
+	}
 	driver := process.New(process.Config{})
 	defer driver.Close()
 	r := agent.New(agent.Config{

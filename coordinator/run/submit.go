@@ -27,10 +27,8 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err := req.Validate(); err != nil {
 		return protocol.Run{}, err
 	}
-	for i := range req.Case.Graders {
-		if err := req.Case.Graders[i].ValidateConfig(); err != nil {
-			return protocol.Run{}, err
-		}
+	if err := req.Case.ValidateGraders(); err != nil {
+		return protocol.Run{}, err
 	}
 	h, err := s.cfg.Registry.Resolve(ctx, p.Workspace, req.Harness)
 	if err != nil {

@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
+)
+
+// TestF51_P3_TheMachineSleeps: runner and job stand still for longer than the
+// lease. When they wake, the job, whose run has gone to somebody else, is ended,
+// and what it did is kept as evidence of a superseded attempt.
+func TestF51_P3_TheMachineSleeps(t *testing.T) {
+	t.Parallel()
+	bin, address := binary(t), house.FreeAddress(t)
+	house.Coordinator(t, bin, address, house.QuickFlags...)
+	c, err := client.New(client.Config{BaseURL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	house.Eventually(t, "the coordinator is ready", func() bool { return c.Ready(ctx) == nil })
+	start := func(label string) *house.Process {
+		paired, err := c.Pair(ctx, &protocol.PairRequest{Label: label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return house.RunnerProcess(t, bin, c.BaseURL(), paired.Token)
+	}
+	laptop := start("laptop")
+	mine := filepath.Join(t.TempDir(), "ticks")
+	req := house.Scripted(`run f=` + mine + `.$EVERDICT_ATTEMPT; while [ ! -e ` + mine + `.enough ]; do echo x >> $f; sleep 0.05; done`)
+	run, err := c.Submit(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := fmt.Sprintf("%s.%s.1", mine, run.RunID)
+	house.Eventually(t, "the job runs", func() bool { return size(one) > 0 })
+
+	tree := descendants(t, laptop.Pid())
+	laptop.Signal(syscall.SIGSTOP)
+	for _, pid := range tree {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // short-lived ones are gone
+	}
+	start("desktop")
+	two := fmt.Sprintf("%s.%s.2", mine, run.RunID)
+	house.Eventually(t, "the run has gone to the other machine", func() bool { return size(two) > 0 })
+
+	for _, pid := range tree {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	laptop.Signal(syscall.SIGCONT)
+	house.Eventually(t, "the superseded attempt is kept as late evidence", func() bool {
+		attempts, err := c.Attempts(ctx, run.RunID)
+		return err == nil && len(attempts) == 2 && attempts[0].LateAt != nil
+	})
+	standsStill(t, one)
+	enough(t, mine)
+	house.Eventually(t, "the run settles", func() bool {
+		r, err := c.Run(ctx, run.RunID)
+		return err == nil && r.Status == protocol.StatusSucceeded && r.Attempt == 2
+	})
+}
+
+// descendants are the processes below pid at this moment.
+func descendants(t *testing.T, pid int) []int {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	children := map[int][]int{}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (comm) state ppid: comm can hold anything.
+		i := strings.LastIndexByte(string(b), ')')
+		var state string
+		var child, parent int
+		if _, err := fmt.Sscan(string(b[i+1:]), &state, &parent); err != nil {
+			continue
+		}
+		if _, err := fmt.Sscan(string(b), &child); err != nil {
+			continue
+		}
+		children[parent] = append(children[parent], child)
+	}
+	var all []int
+	var walk func(int)
+	walk = func(p int) {
+		for _, child := range children[p] {
+			all = append(all, child)
+			walk(child)
+		}
+	}
+	walk(pid)
+	return all
+}
