@@ -20,15 +20,17 @@ import (
 
 // Names inside the directory.
 const (
-	attemptFile  = "attempt.json"
-	resultFile   = "result.json"
-	lockFile     = ".lock"
-	rejectedDir  = ".rejected"
-	reservePre   = ".reserve-"
-	donePre      = ".done-"
-	tempPre      = ".tmp-"
-	scratchPre   = ".scratch-"
+	attemptFile = "attempt.json"
+	resultFile  = "result.json"
+	lockFile    = ".lock"
+	rejectedDir = ".rejected"
+	reservePre  = ".reserve-"
+	donePre     = ".done-"
+	tempPre     = ".tmp-"
+	scratchPre  = ".scratch-"
+
 	sendParallel = 8
+	maxChunk     = 64 << 10
 )
 
 // Config of an Outbox. Only Dir has no default.
@@ -63,7 +65,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 4<<30)
 	c.ReserveBytes = cmp.Or(c.ReserveBytes, 256<<10)
 	c.RejectedBytes = cmp.Or(c.RejectedBytes, 64<<20)
-	c.ChunkBytes = min(cmp.Or(c.ChunkBytes, 32<<10), 64<<10)
+	c.ChunkBytes = min(cmp.Or(c.ChunkBytes, 32<<10), maxChunk)
 	c.RetryMin = cmp.Or(c.RetryMin, 250*time.Millisecond)
 	c.RetryMax = cmp.Or(c.RetryMax, 15*time.Second)
 	c.CallTimeout = cmp.Or(c.CallTimeout, 90*time.Second)

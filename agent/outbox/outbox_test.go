@@ -121,8 +121,8 @@ func TestP5_ResultIsDurableBeforeItIsSent(t *testing.T) {
 	for i, e := range events {
 		at[e] = i
 	}
-	for _, channel := range []string{"sync log", "sync trace"} {
-		if !(at[channel] < at["sync "+tempPre+resultFile]) || at["sync "+tempPre+resultFile] > at["sent"] {
+	for _, channel := range []string{"sync log", "sync trace", "sync " + attemptFile} {
+		if when, ok := at[channel]; !ok || when > at["sync "+tempPre+resultFile] || at["sync "+tempPre+resultFile] > at["sent"] {
 			t.Errorf("order %q", events)
 		}
 	}

@@ -120,6 +120,8 @@ func (o *Outbox) shipSpool(ctx context.Context, sink Sink, s *Spool, turn chan s
 	}
 }
 
+var buffers = sync.Pool{New: func() any { b := make([]byte, maxChunk); return &b }}
+
 var errGone = errors.New("outbox: attempt is gone")
 
 // awaitFinish returns true when the spool is finished, false when it is gone or
@@ -159,7 +161,9 @@ func (s *Spool) send(ctx context.Context, sink Sink) (progress bool, ack Ack, er
 		}
 	}()
 	sent := map[string]int64{}
-	buf := make([]byte, s.o.cfg.ChunkBytes)
+	pooled := buffers.Get().(*[]byte)
+	defer buffers.Put(pooled)
+	buf := (*pooled)[:s.o.cfg.ChunkBytes]
 	for {
 		s.mu.Lock()
 		changed, finished, gone := s.changed, s.finished, s.gone

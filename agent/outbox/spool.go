@@ -305,8 +305,10 @@ func (s *Spool) Finish(result json.RawMessage) error {
 	}
 	s.mu.Unlock()
 
-	s.sync(files)
-	used, err := s.writeResult(result, reserve)
+	used, err := false, s.sync(files)
+	if err == nil {
+		used, err = s.writeResult(result, reserve)
+	}
 
 	s.mu.Lock()
 	if err != nil {
@@ -327,10 +329,11 @@ func (s *Spool) Finish(result json.RawMessage) error {
 	return nil
 }
 
-// sync makes the channels durable, all at once so that they share the disk's
-// commits. A failure costs evidence only if the power goes before it is sent,
-// and must not cost the result.
-func (s *Spool) sync(files map[string]file) {
+// sync makes the channels, attempt.json and the attempt's name durable, all at
+// once so that they share the disk's commits. Without the latter two the result
+// would be lost by a power cut. A channel that fails costs evidence only if the
+// power goes before it is sent, and must not cost the result.
+func (s *Spool) sync(files map[string]file) error {
 	var wg sync.WaitGroup
 	for name, f := range files {
 		wg.Go(func() {
@@ -339,7 +342,18 @@ func (s *Spool) sync(files map[string]file) {
 			}
 		})
 	}
+	var attempt, dir error
+	wg.Go(func() {
+		path := filepath.Join(s.dir, attemptFile)
+		f, err := s.o.cfg.disk.open(path, os.O_RDWR, 0o600)
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		attempt = diskError("attempt", path, 0, err)
+	})
+	wg.Go(func() { dir = syncDir(s.o.cfg.Dir) })
 	wg.Wait()
+	return errors.Join(attempt, dir)
 }
 
 // writeResult puts the result in place and reports whether it took the reserve.
@@ -356,7 +370,7 @@ func (s *Spool) writeResult(result []byte, reserve string) (used bool, err error
 		err = os.Rename(temp, path)
 	}
 	if err == nil {
-		err = errors.Join(syncDir(s.dir), syncDir(s.o.cfg.Dir))
+		err = syncDir(s.dir)
 	}
 	return used, diskError("result", path, len(result), err)
 }
