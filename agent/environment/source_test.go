@@ -138,6 +138,34 @@ func checkout(t testing.TB, u upstream) string {
 	return dir
 }
 
+// TestCommitThatIsNoTip asks for a commit in the middle of a branch, of a server
+// that hands out tips alone, as git's protocol was before version 2.
+func TestCommitThatIsNoTip(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	middle := git(t, u.dir, "rev-parse", "main")
+	write(t, u.dir+"/fix", "later still\n")
+	git(t, u.dir, "commit", "-q", "-a", "-m", "later still")
+	last := git(t, u.dir, "rev-parse", "HEAD")
+	real, err := exec.LookPath("git")
+	must(t, err)
+	log := filepath.Join(t.TempDir(), "log")
+	old := filepath.Join(t.TempDir(), "git")
+	must(t, os.WriteFile(old, []byte("#!/bin/sh\n"+real+" -c protocol.version=0 \"$@\"; code=$?; echo \"$code $*\" >> "+log+"; exit $code\n"), 0o755))
+	p, err := NewSet(Config{Git: old}).Prepare(t.Context(), attempt(t, protocol.RepoSource{Git: "file://" + u.dir, Ref: middle}))
+	must(t, err)
+	defer p.Cleanup(context.Background())
+	if b, err := os.ReadFile(filepath.Join(p.Dir(), "fix")); err != nil || string(b) != answer+" in later commit\n" {
+		t.Errorf("fix at the commit in the middle: got %q, %v", b, err)
+	}
+	if out, err := tryGit(p.Dir(), "cat-file", "-p", last); err == nil {
+		t.Errorf("a later commit is in the workspace: %s", out)
+	}
+	if b, err := os.ReadFile(log); err != nil || strings.Count(string(b), " fetch ") != 2 {
+		t.Errorf("git was called so, %v:\n%s\nwant two fetches: the commit alone, refused, then everything", err, b)
+	}
+}
+
 func TestGitSourceFailures(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
