@@ -165,7 +165,7 @@ func TestEveryErrorSaysWhatToDoNext(t *testing.T) {
 		{fmt.Errorf("dial: %w", syscall.ECONNREFUSED), "everdict up"},
 		{os.ErrDeadlineExceeded, "network up"},
 		{os.ErrNotExist, "check the path"},
-		{errors.New("anything"), "everdict --help"},
+		{errors.New("anything"), "see everdict --help"},
 	} {
 		if got := a.advice(a.root(), row.err); !strings.Contains(got, row.want) {
 			t.Errorf("advice on %v is %q, want it to contain %q", row.err, got, row.want)
@@ -416,6 +416,22 @@ func TestServicesEndWellOnASignal(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %s", code, row.want, &a.stderr)
 			}
 		})
+	}
+}
+
+// A local run has nobody to go on without: an interrupt ends it and says so.
+func TestAnInterruptedLocalRun(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a := newTestApp(t, "http://127.0.0.1:1")
+	a.hooks.RunLocal = func(ctx context.Context, _ RunOptions) (int, error) {
+		cancel(&interruptError{os.Interrupt})
+		<-ctx.Done()
+		return 0, context.Cause(ctx)
+	}
+	code := a.run(ctx, []string{"run", "--task", "x", "-o", "json"})
+	if code != 130 || !strings.Contains(a.stderr.String(), `{"code":"CANCELLED","message":"the run was ended before it was over","hint":"run it again`) || a.stdout.Len() > 0 {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, &a.stdout, &a.stderr)
 	}
 }
 

@@ -43,8 +43,11 @@ func (a *app) report(cmd *cobra.Command, err error) {
 	message, advice := messageOf(err), a.advice(cmd, err)
 	code := protocol.CodeBadRequest
 	var p *protocol.Problem
-	if errors.As(err, &p) {
+	switch {
+	case errors.As(err, &p):
 		code = p.Code
+	case interrupted(cmd.Context()) != 0:
+		code = protocol.CodeCancelled
 	}
 	if a.forPrograms() {
 		var unreachable *client.UnreachableError
@@ -104,7 +107,7 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return "check the path, and that you may read it"
 	}
-	return "see " + cmd.CommandPath() + " --help, or run it again with --log-level debug where it has that flag"
+	return "see " + cmd.CommandPath() + " --help"
 }
 
 func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {

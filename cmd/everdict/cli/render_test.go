@@ -146,7 +146,7 @@ func TestSpansAndInstants(t *testing.T) {
 	a := newTestApp(t, "")
 	a.now = func() time.Time { return instant }
 	for d, want := range map[time.Duration]string{
-		0: "0s", -time.Second: "0s", 310 * time.Millisecond: "0.31s", 12 * time.Second: "12s", 245 * time.Second: "4m05s", 200 * time.Minute: "3h20m", 52 * time.Hour: "2d4h",
+		0: "0s", -time.Second: "0s", 310 * time.Millisecond: "310ms", 2490 * time.Millisecond: "2.4s", 9990 * time.Millisecond: "9.9s", 12 * time.Second: "12s", 245 * time.Second: "4m05s", 200 * time.Minute: "3h20m", 52 * time.Hour: "2d4h",
 	} {
 		if got := span(d); got != want {
 			t.Errorf("span of %s is %q, want %q", d, got, want)

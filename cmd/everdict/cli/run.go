@@ -69,7 +69,8 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			}
 			code, err := a.hooks.RunLocal(cmd.Context(), o)
 			if c := interrupted(cmd.Context()); c != 0 && (err == nil || errors.Is(err, context.Canceled)) {
-				return &ExitError{Code: c, Err: errors.New("the run was ended before it was over")}
+				return &ExitError{Code: c, Err: &adviceError{errors.New("the run was ended before it was over"),
+					"run it again; with everdict up and submit, runs outlive who watches them"}}
 			}
 			if err != nil || code == exitPass {
 				return err

@@ -116,13 +116,15 @@ func visible(r rune) string {
 	return string(r)
 }
 
-// span is a duration for people: 0.31s, 12s, 4m05s, 3h20m, 2d4h.
+// span is a duration for people: 310ms, 2.4s, 12s, 4m05s, 3h20m, 2d4h.
 func span(d time.Duration) string {
 	switch {
-	case d < 0:
+	case d <= 0:
 		return "0s"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:
-		return fmt.Sprintf("%.2gs", d.Round(10*time.Millisecond).Seconds())
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
 	case d < time.Hour:
