@@ -55,8 +55,8 @@ type Attempt struct {
 	// Root is the attempt's directory on the host, absolute. It exists; WorkDir
 	// below it does not.
 	Root string
-	// Private is a directory that no sandbox of this attempt can reach. It is
-	// created by Prepare and must not exist, nor lie in WorkDir. Empty is Root/private, for
+	// Private is a directory that no sandbox of this attempt can reach. It must
+	// not exist nor lie in WorkDir; it is created when it is needed. Empty is Root/private, for
 	// a caller that mounts no more of Root than WorkDir.
 	Private string
 	Spec    protocol.EnvSpec

@@ -121,7 +121,7 @@ func (r *Repo) fetch(ctx context.Context, a Attempt, p *preparedRepo) error {
 		ref = "HEAD"
 	}
 	g := &fetcher{repo: r, store: filepath.Join(p.private, "source"), work: p.dir, src: src}
-	if err := os.Mkdir(g.store, 0o700); err != nil {
+	if err := os.MkdirAll(g.store, 0o700); err != nil {
 		return hostError("make the store for the source", err)
 	}
 	if _, err := g.run(ctx, "init", "--quiet", "--bare", "--template=", g.store); err != nil {

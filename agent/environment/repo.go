@@ -110,11 +110,9 @@ func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
 		return hostError("make the workspace", err)
 	}
 	p.made = append(p.made, p.dir)
-	if err := os.MkdirAll(filepath.Dir(p.private), 0o700); err != nil {
-		return hostError("make the private directory", err)
-	}
-	if err := os.Mkdir(p.private, 0o700); err != nil {
-		return hostError("make the private directory", err)
+	// The private directory is made when something has to lie in it.
+	if _, err := os.Lstat(p.private); !errors.Is(err, fs.ErrNotExist) {
+		return hostError("make the private directory", errors.Join(fs.ErrExist, err))
 	}
 	p.made = append(p.made, p.private)
 

@@ -142,6 +142,9 @@ func (g *git) ensure() error {
 	if g.made {
 		return nil
 	}
+	if err := os.MkdirAll(filepath.Dir(g.store), 0o700); err != nil {
+		return err
+	}
 	for _, dir := range []string{g.store, filepath.Join(g.store, "refs"), g.packs()} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
