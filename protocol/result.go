@@ -76,8 +76,11 @@ type Execution struct {
 	// Enclosure is how the process tree is held: cgroup2, subreaper, container.
 	Enclosure string `json:"enclosure,omitempty"`
 	// ActsAsYou says that the job ran as the runner's own user, with its logins.
-	ActsAsYou bool           `json:"actsAsYou,omitempty"`
-	Limits    map[string]any `json:"limits,omitempty"`
+	ActsAsYou bool `json:"actsAsYou,omitempty"`
+	// Limits in force, by name, the sandbox's defaults included.
+	Limits map[string]any `json:"limits,omitempty"`
+	// Notes say what is weaker on this machine than elsewhere.
+	Notes []string `json:"notes,omitempty"`
 	// HarnessPath and HarnessVersion are the program that ran, as resolved on
 	// the machine.
 	HarnessPath    string `json:"harnessPath,omitempty"`

@@ -96,6 +96,16 @@ func (x *execution) execution(ctx context.Context) *protocol.Execution {
 	}
 	info := x.compute.Info()
 	e.Enclosure = info.Enclosure
+	for _, l := range info.Limits {
+		if e.Limits == nil {
+			e.Limits = map[string]any{}
+		}
+		e.Limits[l.Name] = l.Value
+	}
+	for _, n := range info.NotHidden {
+		e.Notes = append(e.Notes, n.Path+" is visible to the job: "+n.Reason)
+	}
+	e.Notes = append(e.Notes, info.Notes...)
 	usage, err := x.compute.Usage(context.WithoutCancel(ctx))
 	if err != nil {
 		x.log.Warn("usage of the sandbox is unknown", "err", err)

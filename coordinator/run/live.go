@@ -79,9 +79,9 @@ func (l *live) emit(ctx context.Context, move func(*position), e protocol.LiveEv
 
 func (l *live) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var lanes lanes
-	defer lanes.end()
+	defer lanes.Wait()
+	defer cancel()
 	var status protocol.Status
 	var following int64
 	for {
@@ -124,7 +124,8 @@ type lanes struct {
 	attempts []*evidence.Attempt
 }
 
-// end lets the followers come to the end of what is stored, and waits for them.
+// end lets all who follow the attempt, which is over, come to the end of what is
+// stored, and waits for those of this stream.
 func (l *lanes) end() {
 	for _, a := range l.attempts {
 		a.Supersede()
