@@ -44,13 +44,13 @@ func sampleRuns() map[string]*protocol.Run {
 	timeout := base()
 	timeout.Status, timeout.Attempt = protocol.StatusFailed, 2
 	timeout.Failure = &protocol.Failure{Stage: protocol.StageRun, Class: protocol.ClassHarness, Reason: protocol.ReasonTimeout, Code: protocol.CodeHarnessRunFailed,
-		Message: "claude-code did not end in time", Limit: &protocol.Limit{Name: "timeoutSec", Unit: "s", Configured: 120, Measured: 120.4},
+		Message: "claude-code did not end in time", Limit: &protocol.Limit{Name: "timeoutSec", Unit: "s", Configured: 120, Measured: 120.40123},
 		Signal: "SIGKILL", ExitCode: ptr(137), LogTail: "working\n\x1b]0;title\x07still\n"}
 	timeout.Usage = &protocol.Usage{TotalTokens: ptr(int64(900)), Partial: true}
 	timeout.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvRepo}}
 	queued := base()
 	queued.Status, queued.StartedAt, queued.FinishedAt, queued.Provenance, queued.Attempt = protocol.StatusQueued, nil, nil, nil, 0
-	queued.Placement = &protocol.RunPlace{Where: "runtime", Target: "self", BlockedReason: "no runner offers gpu; 1 online runner offers: docker, git", QueueDeadline: ptr(at(-5 * time.Hour))}
+	queued.Placement = &protocol.RunPlace{Where: "runtime", Target: "self", Pool: "default/self for dev", BlockedReason: "no runner offers gpu; 1 online runner offers: docker, git", QueueDeadline: ptr(at(-5 * time.Hour))}
 	asked := base()
 	asked.Status, asked.FinishedAt = protocol.StatusSuspended, nil
 	asked.Suspended = &protocol.Suspension{Kind: "ask", Question: "deploy?", Since: at(40 * time.Second)}

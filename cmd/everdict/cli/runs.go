@@ -169,7 +169,7 @@ func placeOf(r *protocol.Run) string {
 		return firstOf(p.RunnerLabel, p.Runner, p.RanOn)
 	}
 	if p := r.Placement; p != nil {
-		return firstOf(p.Pool, p.Target)
+		return firstOf(p.Target, p.Pool)
 	}
 	return r.Runtime
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -135,7 +136,7 @@ func (s *summary) where() {
 			line += s.p.dim(", self-reported")
 		}
 	} else if place := s.run.Placement; place != nil {
-		line = cell(firstOf(place.Pool, place.Target, place.Where))
+		line = cell(firstOf(place.Target, place.Pool, place.Where))
 		label = "meant for"
 	}
 	if s.run.Result != nil && s.run.Result.Execution != nil {
@@ -371,7 +372,8 @@ func (s *summary) next() {
 	}
 }
 
-func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+// number is f with at most three decimals.
+func number(f float64) string { return strconv.FormatFloat(math.Round(f*1000)/1000, 'f', -1, 64) }
 
 func plural(n int, what string) string {
 	if n == 1 {
