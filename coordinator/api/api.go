@@ -97,7 +97,11 @@ func New(cfg Config) (*Server, error) {
 		s.mux.Handle(rt.method+" "+rt.path, s.serve(rt))
 	}
 	for pattern, handler := range cfg.Mount {
-		s.mux.Handle(pattern, s.serve(route{path: pattern, public: true, media: "", handle: func(_ *Server, c *call) error {
+		method, path, found := strings.Cut(pattern, " ")
+		if !found {
+			method, path = "", pattern
+		}
+		s.mux.Handle(pattern, s.serve(route{method: method, path: path, public: true, handle: func(_ *Server, c *call) error {
 			handler.ServeHTTP(&c.w, c.r)
 			return nil
 		}}))

@@ -318,6 +318,9 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("/metrics lacks %s", line)
 		}
 	}
+	if strings.Contains(text, `route="/keys"`) {
+		t.Error("/metrics has series of routes that nobody has asked for")
+	}
 	if strings.Contains(text, id) {
 		t.Error("/metrics has a run id for a label, so that its series never end")
 	}
@@ -344,6 +347,9 @@ func TestMountedHandler(t *testing.T) {
 	}})
 	if got := string(e.do("GET", "/agent/connect", "").wants(http.StatusOK).body); got != "ok" {
 		t.Errorf("mounted handler answered %q", got)
+	}
+	if text := string(e.do("GET", "/metrics", "").wants(http.StatusOK).body); !strings.Contains(text, `method="GET",route="/agent/connect"`) {
+		t.Error("a mounted handler is not counted under its path")
 	}
 	e.do("GET", "/agent/connect?panic", "").problem(http.StatusInternalServerError, protocol.CodeInternal)
 	e.do("POST", "/agent/connect", "").problem(http.StatusMethodNotAllowed, protocol.CodeBadRequest)

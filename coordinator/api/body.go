@@ -8,9 +8,18 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/everdict/everdict/protocol"
+)
+
+// A body has bodyGrace to arrive, and more time the larger it is: slowestBody is
+// the slowest link, in bytes a second, over which one still gets through.
+const (
+	bodyGrace   = 30 * time.Second
+	slowestBody = 64 << 10
 )
 
 // decode reads the JSON body into v. An empty body leaves v as it is: what is
@@ -27,15 +36,24 @@ func (c *call) decode(v any) error {
 	}
 	b := buffers.Get().(*buffer)
 	defer b.release()
-	if n := c.r.ContentLength; n > 0 {
-		// What a client only announces costs no memory.
-		b.Grow(int(min(n, maxPooled/2)) + bytes.MinRead)
-	}
+	size := c.r.ContentLength
 	body := io.Reader(c.r.Body)
-	if c.r.ContentLength < 0 {
+	if size > 0 {
+		// What a client only announces costs no memory.
+		b.Grow(int(min(size, maxPooled/2)) + bytes.MinRead)
+	} else {
+		size = protocol.MaxBodyBytes
 		body = http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, protocol.MaxBodyBytes)
 	}
+	// The server sets the deadline anew for the next request.
+	deadline := time.Now().Add(bodyGrace + time.Duration(size/slowestBody)*time.Second)
+	if err := http.NewResponseController(c.w.ResponseWriter).SetReadDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
 	if _, err := b.ReadFrom(body); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return &protocol.Problem{Status: http.StatusRequestTimeout, Code: protocol.CodeBadRequest, Message: "the body did not arrive in time"}
+		}
 		var limit *http.MaxBytesError
 		if errors.As(err, &limit) {
 			return tooLarge()

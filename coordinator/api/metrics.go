@@ -3,6 +3,8 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,20 +57,22 @@ func newMetrics(gauges []Gauges) (*metrics, error) {
 	return m, nil
 }
 
-// route returns what counts a request of a route. It looks labels up once per
-// status and not per request.
+// route returns what counts a request of a route. Its series begin with its
+// first request, and labels are looked up once and not per request.
 func (m *metrics) route(rt route) func(status int, took time.Duration) {
-	usual := m.requests.WithLabelValues(rt.method, rt.path, fmt.Sprint(rt.status))
-	seconds := m.seconds.WithLabelValues(rt.method, rt.path)
+	usual := sync.OnceValue(func() prometheus.Counter {
+		return m.requests.WithLabelValues(rt.method, rt.path, strconv.Itoa(rt.status))
+	})
+	seconds := sync.OnceValue(func() prometheus.Observer { return m.seconds.WithLabelValues(rt.method, rt.path) })
 	timed := rt.media != mediaEvents && rt.media != ""
 	return func(status int, took time.Duration) {
 		if status == rt.status {
-			usual.Inc()
+			usual().Inc()
 		} else {
-			m.requests.WithLabelValues(rt.method, rt.path, fmt.Sprint(status)).Inc()
+			m.requests.WithLabelValues(rt.method, rt.path, strconv.Itoa(status)).Inc()
 		}
 		if timed {
-			seconds.Observe(took.Seconds())
+			seconds().Observe(took.Seconds())
 		}
 	}
 }

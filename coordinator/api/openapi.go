@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/swaggest/jsonschema-go"
@@ -48,7 +49,15 @@ func newDocuments(routes []route, version string) (*documents, error) {
 	return &documents{openapi: doc, page: page, policy: policy}, nil
 }
 
-// requireAlways marks what an answer always has: fields without omitempty.
+// defaulted are fields that an answer always has and that a request may leave
+// out.
+var defaulted = map[reflect.Type][]string{
+	reflect.TypeFor[protocol.Case]():       {"graders", "timeoutSec", "tags"},
+	reflect.TypeFor[protocol.HarnessRef](): {"version"},
+}
+
+// requireAlways marks what a document always has: fields without omitempty that
+// have no default.
 func requireAlways(p jsonschema.InterceptPropParams) error {
 	if !p.Processed || p.Field.Tag.Get("json") == "" {
 		return nil
@@ -57,8 +66,18 @@ func requireAlways(p jsonschema.InterceptPropParams) error {
 	if strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero") {
 		return nil
 	}
+	if parent := p.ParentSchema.ReflectType; parent != nil && slices.Contains(defaulted[indirect(parent)], p.Name) {
+		return nil
+	}
 	p.ParentSchema.Required = append(p.ParentSchema.Required, p.Name)
 	return nil
+}
+
+func indirect(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
 }
 
 // describeUnions says what types with JSON forms of their own look like.

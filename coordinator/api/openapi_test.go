@@ -110,6 +110,11 @@ func TestOpenAPIDocument(t *testing.T) {
 	if !slices.Contains(required, any("id")) || slices.Contains(required, any("verdict")) || properties["verdict"] == nil {
 		t.Errorf("schema Run: required %v of %d properties; want id and not verdict", required, len(properties))
 	}
+	for name, want := range map[string][]any{"Case": {"id", "env", "task"}, "HarnessRef": {"id"}, "RunRequest": {"harness", "case"}} {
+		if got, _ := doc.Components.Schemas[name]["required"].([]any); !slices.Equal(got, want) {
+			t.Errorf("schema %s requires %v, want %v: the rest has defaults", name, got, want)
+		}
+	}
 	created, _ := properties["createdAt"].(map[string]any)
 	if created["$ref"] != "#/components/schemas/Time" || doc.Components.Schemas["Time"]["format"] != "date-time" {
 		t.Errorf("schema Run: createdAt is %v and Time is %v, want a date-time", created, doc.Components.Schemas["Time"])

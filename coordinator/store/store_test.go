@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mattn/go-sqlite3"
 
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -336,6 +338,10 @@ func TestPing(t *testing.T) {
 	err = s.Ping(t.Context())
 	if problem := store.Unavailable(err); problem == nil || problem.Status != 503 {
 		t.Errorf("ping of a closed database: %v, which Unavailable takes for %v; want a 503", err, problem)
+	}
+	full := fmt.Errorf("commit: %w", sqlite3.Error{Code: sqlite3.ErrFull})
+	if problem := store.Unavailable(full); problem == nil || problem.Status != 503 || !strings.Contains(problem.Message, "disk is full") {
+		t.Errorf("Unavailable of a full disk = %v, want a 503 that says so", problem)
 	}
 	if problem := store.Unavailable(errors.New("else")); problem != nil {
 		t.Errorf("Unavailable of any other error = %v, want nil", problem)
