@@ -162,7 +162,7 @@ func BenchmarkPull(b *testing.B) {
 // BenchmarkEvidence is the throughput of one channel with every chunk acknowledged, both ends here, storing nothing.
 func BenchmarkEvidence(b *testing.B) {
 	bench := newBench(b, func(c *AcceptConfig) { c.Timing = DefaultTiming() })
-	bench.c.onWrite = nil
+	bench.c.forget = true
 	s := bench.dial(bench.config(&runner{}))
 	w, err := s.OpenEvidence(b.Context(), job("a", 0).AttemptRef)
 	noErr(b, "open", err)

@@ -238,7 +238,7 @@ func TestChannelCapClosesThatChannelAlone(t *testing.T) {
 // F25: what is too large is refused before it is sent, and the session lives on.
 func TestF25_LimitsAreCheckedBeforeSending(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newBench(t, func(c *AcceptConfig) { c.Timing = DefaultTiming() }) // 20 MB of JSON take their time
 	s := b.dial(b.config(&runner{}))
 	w, err := s.OpenEvidence(t.Context(), job("a", 0).AttemptRef)
 	noErr(t, "open", err)

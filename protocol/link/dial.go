@@ -48,6 +48,9 @@ type DialConfig struct {
 	Timing Timing
 	// Logger defaults to none.
 	Logger *slog.Logger
+
+	// now is time.Now, or a test's clock for noticing that the machine slept.
+	now func() time.Time
 }
 
 // Dial connects, exchanges hello and welcome, and starts the session's goroutines. ctx bounds dialling only. The caller
@@ -91,6 +94,9 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 		beatNow: make(chan struct{}, 1), pulls: map[string]*waitingPull{},
 	}
 	r.pacer = newPacer()
+	if r.now = cfg.now; r.now == nil {
+		r.now = time.Now
+	}
 	if err := r.start(true); err != nil {
 		_ = ws.CloseNow()
 		return nil, err

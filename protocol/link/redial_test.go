@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -128,5 +129,29 @@ func TestF51_ElapsedIsTheLargerOfBothClocks(t *testing.T) {
 	}
 	if e := Elapsed(begin, begin.Add(time.Minute)); e != time.Minute {
 		t.Errorf("both by a minute: got %v", e)
+	}
+}
+
+// A machine that slept does not wait for a read deadline, whose clock slept as well: the session ends at the first ping.
+func TestF51_SleepEndsTheSession(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var slept atomic.Bool
+	var looked atomic.Int32
+	cfg := b.config(&runner{})
+	cfg.now = func() time.Time {
+		defer looked.Add(1)
+		now := time.Now()
+		if slept.Load() {
+			return now.Round(0).Add(9 * time.Hour)
+		}
+		return now
+	}
+	s := b.dial(cfg)
+	until(t, "the session to look at its clock", func() bool { return looked.Load() > 0 })
+	slept.Store(true)
+	<-s.Done()
+	if !errors.Is(s.Err(), ErrSlept) || Terminal(s.Err()) {
+		t.Fatalf("session ended with %v, want ErrSlept", s.Err())
 	}
 }

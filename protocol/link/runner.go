@@ -35,6 +35,7 @@ type RunnerSession struct {
 	welcome Welcome
 	asked   time.Time
 	control *stream
+	now     func() time.Time
 
 	beatNow chan struct{} // somebody was added to askers
 
@@ -215,14 +216,14 @@ func (r *RunnerSession) Heartbeat(ctx context.Context) (HeartbeatAck, error) {
 func (r *RunnerSession) pingLoop() {
 	ticker := time.NewTicker(r.timing.Ping)
 	defer ticker.Stop()
-	last := time.Now()
+	last := r.now()
 	for {
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		now := time.Now()
+		now := r.now()
 		if Elapsed(last, now) > r.timing.DeadPeer {
 			r.giveUp(ErrSlept)
 			return
