@@ -212,6 +212,7 @@ func TestLogStreamFollowsResumesAndEnds(t *testing.T) {
 	e := newEnv(t, options{})
 	id := e.submit()
 	add := func(s string) { e.runs.write(id, func(f *fakeEvidence) { f.log = append(f.log, s...) }) }
+	e.do("HEAD", "/runs/"+id+"/logs/stream", "").wants(http.StatusOK)
 	s := e.stream("/runs/" + id + "/logs/stream")
 	want := func(s *sse, data string) sseEvent {
 		t.Helper()

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -121,7 +122,8 @@ const writeWithin = 30 * time.Second
 // events sends what Live says until the run or the client ends. A client that
 // was cut off resumes with Last-Event-ID.
 func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.LiveEvent) (event, error)) error {
-	ctx := c.r.Context()
+	ctx, cancel := context.WithCancel(c.r.Context())
+	defer cancel() // ends what feeds live
 	q.After = c.r.Header.Get("Last-Event-ID")
 	live, err := s.cfg.Runs.Live(ctx, c.principal, c.path("id"), q)
 	if err != nil {
@@ -137,6 +139,9 @@ func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.Live
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	c.w.WriteHeader(http.StatusOK)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
 
 	send := func(b []byte) error {
 		if err := control.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil && !errors.Is(err, http.ErrNotSupported) {
