@@ -224,8 +224,8 @@ func TestF9_P9_WhyIsItQueued(t *testing.T) {
 	req.Runtime = "self:" + paired.Runner.ID
 	id := h.Submit(req)
 	run := h.Until(id, "the record says why it waits", func(r protocol.Run) bool { return r.Placement.BlockedReason != "" })
-	if why := run.Placement.BlockedReason; !strings.Contains(why, "no runner is connected") || run.Placement.QueueDeadline == nil {
-		t.Errorf("why: got %q with deadline %v, want that no runner is connected, and until when", why, run.Placement.QueueDeadline)
+	if why := run.Placement.BlockedReason; !strings.Contains(why, "(asleep) is not connected") || run.Placement.QueueDeadline == nil {
+		t.Errorf("why: got %q with deadline %v, want that the runner is not connected, and until when", why, run.Placement.QueueDeadline)
 	}
 
 	h.Runner("plain", func(c *agent.Config) { c.Capabilities = []string{"git", "docker"} })

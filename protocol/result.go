@@ -43,8 +43,9 @@ type Snapshot struct {
 	Output        string        `json:"output,omitzero"`
 }
 
-// OmittedFile is something in the workspace that the diff does not carry, with
-// the reason: over_limit, special, unreadable, nested_git.
+// OmittedFile is something in the workspace that the diff does not carry. Reason is
+// over_limit, special, unreadable, nested_git, ignored (by the baseline's rules),
+// unportable_name, too_deep, or list_cut (the rest of a list that is too long).
 type OmittedFile struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`

@@ -12,6 +12,7 @@ import (
 var version string
 
 func main() {
+	version = cli.Version(version)
 	os.Exit(cli.Main(cli.Hooks{
 		Version:     version,
 		Coordinator: runCoordinator,

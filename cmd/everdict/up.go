@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/harness/builtin"
@@ -18,7 +19,7 @@ import (
 func runUp(ctx context.Context, o cli.UpOptions) error {
 	return withLocal(ctx, local{
 		coordinator: o.Coordinator, slots: o.MaxConcurrent, capabilities: o.Capabilities, workDir: o.WorkDir,
-		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"),
+		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"), drain: o.DrainTimeout,
 	}, func(ctx context.Context, url string) error {
 		o.Coordinator.Ready(url)
 		<-ctx.Done()
@@ -70,6 +71,8 @@ type local struct {
 	capabilities      []string
 	stateDir, workDir string
 	keep              bool
+	// drain is how long unfinished runs may go on after use has returned.
+	drain time.Duration
 }
 
 // withLocal starts both, calls use, and ends them, the runner first.
@@ -89,7 +92,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: l.capabilities, Version: version,
 		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Keep: l.keep,
-		Driver: driver, Lookup: builtin.Lookup, Executable: executable(), Log: l.coordinator.Log,
+		Driver: driver, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -113,6 +116,14 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 		done()
 		serving <- nil
 		err = errors.Join(err, <-used)
+	}
+	if l.drain > 0 {
+		runner.Drain()
+		select {
+		case left := <-ran:
+			ran <- left
+		case <-l.coordinator.Hurry:
+		}
 	}
 	stop() // the runner gives back what it has and ends
 	err = errors.Join(err, ignoreDrained(<-ran))

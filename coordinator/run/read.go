@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/auth"
@@ -67,12 +69,37 @@ func (s *Service) explain(ctx context.Context, r *protocol.Run) error {
 	if x.Why == lease.WhyRunning {
 		return nil
 	}
-	r.Placement.BlockedReason = x.Sentence
+	r.Placement.BlockedReason = s.why(ctx, r, x)
 	if !x.Deadline.IsZero() {
 		at := protocol.At(x.Deadline)
 		r.Placement.QueueDeadline = &at
 	}
 	return nil
+}
+
+// why is the matcher's sentence. Where it says that nobody serves the pool, whom
+// that means is said in the words of the target that was named.
+func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation) string {
+	if x.Why != lease.WhyNoRunner {
+		return x.Sentence
+	}
+	var who string
+	switch target := r.Runtime; {
+	case target == protocol.TargetAuto:
+		who = "no runner that takes runs of " + r.CreatedBy + " is connected"
+	case target == protocol.TargetSelf:
+		who = "no runner of " + r.CreatedBy + " is connected"
+	case target == protocol.TargetSelfWorkspace:
+		who = "no runner of the workspace is connected"
+	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
+		who = "runner " + runnerID(target) + " is not connected"
+		if runner, err := s.cfg.Runners.Get(ctx, r.Tenant, runnerID(target)); err == nil {
+			who = fmt.Sprintf("runner %s (%s) is not connected", runner.ID, runner.Label)
+		}
+	default:
+		who = "no runner of runtime " + target + " is connected"
+	}
+	return fmt.Sprintf("%s; settles as unschedulable at %s", who, x.Deadline.UTC().Format(time.RFC3339))
 }
 
 // synthesized is the result of a run that never produced one, in the shape that
@@ -156,7 +183,7 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 	case lease.WhyRunning, lease.WhyStopping:
 		pl.Phase, pl.Unit = "running", x.Runner
 	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge:
-		pl.Phase, pl.BlockedReason = "blocked", x.Sentence
+		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)
 	case lease.WhySettled:
 	default:
 		pl.Phase, pl.BlockedReason = "queued", x.Sentence

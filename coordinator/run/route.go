@@ -147,8 +147,13 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 
 const pairHint = "pair one: everdict runners pair, then everdict runner on that machine"
 
+// runnerID is the runner that "self:<id>" or "self:ws:<id>" names.
+func runnerID(target string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(target, protocol.TargetSelfPrefix), "ws:")
+}
+
 func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
-	id := strings.TrimPrefix(strings.TrimPrefix(target, protocol.TargetSelfPrefix), "ws:")
+	id := runnerID(target)
 	r, err := s.cfg.Runners.Get(ctx, p.Workspace, id)
 	if err != nil {
 		return route{}, err

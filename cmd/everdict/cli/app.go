@@ -320,9 +320,13 @@ func loopbackHost(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (a *app) version() string {
-	if a.hooks.Version != "" {
-		return a.hooks.Version
+func (a *app) version() string { return Version(a.hooks.Version) }
+
+// Version is what the build stamped into the program, else what the Go tool
+// recorded, else "dev".
+func Version(stamped string) string {
+	if stamped != "" {
+		return stamped
 	}
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

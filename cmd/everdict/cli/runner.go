@@ -45,7 +45,7 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, config.Pair, config.MaxConcurrent, config.Label, config.WorkDir, config.StateDir,
+	config.Bind(cmd.Flags(), a.schema, config.Pair, config.MaxConcurrent, config.WorkDir, config.StateDir,
 		config.Capabilities, config.DrainTimeout, config.Sandbox, config.LogLevel, config.LogFormat)
 	return cmd
 }
@@ -53,15 +53,12 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 func (a *app) runnerOptions() (RunnerOptions, error) {
 	o := RunnerOptions{
 		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), Stdin: a.in,
-		Label: a.cfg.String(config.Label), MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
-		Capabilities: a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
+		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
+		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
 		Sandbox: a.cfg.String(config.Sandbox), Hurry: a.hurry,
 	}
 	if err := a.checkRunner(); err != nil {
 		return o, err
-	}
-	if o.Label != "" && !protocol.ValidName(o.Label, 80) {
-		return o, fmt.Errorf("%s: label: want 1 to 80 printable characters", a.cfg.Origin(config.Label))
 	}
 	if a.cfg.FromWorkingDir(config.APIURL) && !loopbackURL(o.APIURL) {
 		return o, &adviceError{

@@ -61,7 +61,7 @@ func showHooks() Hooks {
 				fmt.Fscanln(os.NewFile(uintptr(fd), "pair"), &token)
 			}
 			return show(map[string]any{
-				"api": o.APIURL, "label": o.Label, "slots": o.MaxConcurrent, "offers": o.Capabilities, "drain": o.DrainTimeout.String(),
+				"api": o.APIURL, "slots": o.MaxConcurrent, "offers": o.Capabilities, "drain": o.DrainTimeout.String(),
 				"sandbox": o.Sandbox, "pair": regexp.MustCompile(`fd:\d+`).ReplaceAllString(o.Pair, "fd:N"), "token": token,
 				"readable": strings.Contains(string(seen), "rnr_literal"),
 			})

@@ -70,7 +70,6 @@ const (
 
 	Pair          = "runner.pair"
 	MaxConcurrent = "runner.max_concurrent"
-	Label         = "runner.label"
 	WorkDir       = "runner.work_dir"
 	StateDir      = "runner.state_dir"
 	Capabilities  = "runner.capabilities"
@@ -108,7 +107,6 @@ func Schema(home string, getenv func(string) string) []Key {
 
 		{Pair, "pair", "EVERDICT_RUNNER_TOKEN", String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
-		{Label, "label", "EVERDICT_RUNNER_LABEL", String, "", false, "name to show for this machine; empty: the one it was paired with"},
 		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
