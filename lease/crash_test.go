@@ -195,7 +195,7 @@ func TestP4_KillMinusNine(t *testing.T) {
 	m.mu.Lock()
 	m.begin()
 	m.mu.Unlock()
-	jobs := 24 * kills
+	jobs := 40 * kills // enough work for every kill to come in the middle of some
 	history := drive(t, jobs, 4, 8, m.do)
 	m.mu.Lock()
 	l, left := m.cur, m.left

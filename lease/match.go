@@ -54,16 +54,6 @@ func (r *runner) admits(h *home, l *lane) verdict {
 	return fits
 }
 
-func (r *runner) match(h *home, l *lane) verdict {
-	if !slices.Contains(r.Serves, l.key.pool) {
-		return lacksPool
-	}
-	if v := r.offers(l); v != fits {
-		return v
-	}
-	return r.admits(h, l)
-}
-
 // rank is a place in the order of the queue: interactive and aged jobs first, then the workspace with the smallest virtual start,
 // then the older job.
 type rank struct {

@@ -196,18 +196,6 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 	return nil
 }
 
-// laneFor finds or creates the lane of a key.
-func (o *owner) laneFor(tx *sqlite.Tx, k laneKey) (*lane, error) {
-	if l := o.lanes[k]; l != nil {
-		return l, nil
-	}
-	id, err := laneID(tx, k)
-	if err != nil {
-		return nil, err
-	}
-	return o.newLane(id, k), nil
-}
-
 // laneByID finds or loads a lane by its number.
 func (o *owner) laneByID(tx *sqlite.Tx, id int64) (*lane, error) {
 	if l := o.byID[id]; l != nil {

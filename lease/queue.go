@@ -120,10 +120,13 @@ func (p *participant) Committed() {
 	clear(o.asked)
 	o.asked = o.asked[:0]
 	if next := o.nextWake(); next < o.scheduled {
-		o.scheduled = max(next, o.now()) // what is overdue by now is no sign of a stall
-		select {
-		case p.wake <- struct{}{}:
-		default:
+		// What is overdue by now is no sign of a stall, so the promise is for now; but a promise is never put off.
+		if next = max(next, o.now()); next < o.scheduled {
+			o.scheduled = next
+			select {
+			case p.wake <- struct{}{}:
+			default:
+			}
 		}
 	}
 }
