@@ -151,6 +151,9 @@ func (m *mortal) read(l *life, out io.Reader) {
 
 // do sends a call until some life of the coordinator answers it.
 func (m *mortal) do(ctx context.Context, c call) reply {
+	if c.Op != "pull" { // a pull may wait for ever; everything else is answered
+		ctx = context.WithoutCancel(ctx)
+	}
 	for repeated := false; ; repeated = true {
 		m.mu.Lock()
 		l := m.cur
@@ -172,12 +175,9 @@ func (m *mortal) do(ctx context.Context, c call) reply {
 			default:
 			}
 		case <-ctx.Done():
-			if c.Op == "pull" { // it may wait for ever; everything else is answered
-				return reply{Result: "none"}
-			}
-			ctx = context.WithoutCancel(ctx)
+			return reply{Result: "none"}
 		}
-		if ctx.Err() != nil && c.Op == "pull" {
+		if ctx.Err() != nil {
 			return reply{Result: "none"}
 		}
 	}
