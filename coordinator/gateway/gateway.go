@@ -133,6 +133,10 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.holder.Runner.Hostname = h.Hostname
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 
+	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
+		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
+		Capabilities: capabilities, Slots: h.Slots,
+	})
 	g.mu.Lock()
 	s.holder.Local = g.local[record.ID]
 	old, before := g.sessions[record.ID], g.last[record.ID]
@@ -141,10 +145,6 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	if old != nil {
 		g.takeOver(old, s)
 	}
-	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
-		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
-		Capabilities: capabilities, Slots: h.Slots,
-	})
 	home := "runner " + record.ID // a paired machine's slots are its own limit
 	if s.holder.Local {
 		home = LocalHome
@@ -181,6 +181,7 @@ func (g *Gateway) takeOver(old, s *session) {
 			Message: fmt.Sprintf("another process on %s uses this runner's credential", s.holder.Runner.Hostname)}
 		g.log.Warn("runner taken over by another process", "runner", s.holder.Runner.ID, "host", s.holder.Runner.Hostname)
 	}
+	old.detach()
 	go old.link.Close(reason)
 }
 
@@ -197,9 +198,7 @@ func (g *Gateway) Closed(c *link.CoordinatorSession, err error) {
 	if !current {
 		return // taken over: the newer session is the runner
 	}
-	if s.detach != nil {
-		s.detach()
-	}
+	s.detach()
 	g.log.Info("runner disconnected", "runner", id, "reason", err)
 	// The coordinator may be closing as well; then nothing needs to know.
 	if err := g.cfg.Queue.RemoveRunner(context.Background(), id); err != nil && !errors.Is(err, lease.ErrClosed) {

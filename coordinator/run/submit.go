@@ -37,7 +37,6 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err := withoutSecrets(&h); err != nil {
 		return protocol.Run{}, err
 	}
-	h.Params = overlay(h.Params, req.Harness.Params)
 	needs := requirements(&req.Case, &h)
 	to, err := s.route(ctx, p, req.Target(), needs.Capabilities)
 	if err != nil {
@@ -116,16 +115,4 @@ func withoutSecrets(h *protocol.HarnessSpec) error {
 	return protocol.BadRequest("harness %s@%s needs secrets that this coordinator does not keep: %s", h.ID, h.Version, strings.Join(names, ", ")).
 		WithHint("give plain values in env, or run it on a machine that has the login itself (runtime self:<runner id>)").
 		WithData("secrets", names)
-}
-
-func overlay(base, over map[string]string) map[string]string {
-	if len(over) == 0 {
-		return base
-	}
-	out := maps.Clone(base)
-	if out == nil {
-		out = map[string]string{}
-	}
-	maps.Copy(out, over)
-	return out
 }

@@ -294,6 +294,9 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 // Log sends log lines to the test, which shows them when it fails.
 func Log(t testing.TB, who string) *slog.Logger {
 	level := slog.LevelInfo
+	if _, bench := t.(*testing.B); bench {
+		level = slog.LevelWarn // what is measured is not the log
+	}
 	if os.Getenv("EVERDICT_TEST_DEBUG") != "" {
 		level = slog.LevelDebug
 	}
