@@ -117,7 +117,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 	case target == protocol.TargetAuto:
 		return s.routeAuto(ctx, p, needs)
 	case target == protocol.TargetSelf:
-		own, err := s.cfg.Runners.List(ctx, p.Workspace, p.Subject)
+		own, err := s.owned(ctx, p.Workspace, p.Subject)
 		if err != nil {
 			return route{}, err
 		}
@@ -126,7 +126,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 		}
 		return route{selfPool(p.Workspace, p.Subject), "any of the submitter's own runners"}, capable(own, needs)
 	case target == protocol.TargetSelfWorkspace:
-		shared, err := s.cfg.Runners.List(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
+		shared, err := s.owned(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
 		if err != nil {
 			return route{}, err
 		}
@@ -166,13 +166,10 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 }
 
 func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []string) (route, error) {
-	all, err := s.cfg.Runners.List(ctx, p.Workspace, "")
+	usable, err := s.owned(ctx, p.Workspace, p.Subject, pairing.WorkspaceOwner(p.Workspace))
 	if err != nil {
 		return route{}, err
 	}
-	usable := slices.DeleteFunc(all, func(r protocol.Runner) bool {
-		return r.Owner != p.Subject && r.Owner != pairing.WorkspaceOwner(p.Workspace)
-	})
 	if len(usable) == 0 && !s.cfg.Local {
 		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired", p.Workspace).
 			WithHint("%s", pairHint)
@@ -184,6 +181,21 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 	}
 	s.welcome(p.Workspace, p.Subject)
 	return route{autoPool(p.Workspace, p.Subject), "no runtime was named: any pool of the workspace that can run it"}, nil
+}
+
+// owned are the runners of a workspace that belong to one of the owners.
+func (s *Service) owned(ctx context.Context, workspace string, owners ...string) ([]protocol.Runner, error) {
+	roster, err := s.cfg.Runners.Roster(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	var mine []protocol.Runner
+	for _, r := range roster {
+		if slices.Contains(owners, r.Owner) {
+			mine = append(mine, r)
+		}
+	}
+	return mine, nil
 }
 
 // welcome makes the shared runners of a workspace serve a subject.
