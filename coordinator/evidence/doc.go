@@ -1,5 +1,5 @@
 // Package evidence stores what attempts produce: per attempt some channels of
-// bytes (log, trace, diff, ...) and one result.
+// bytes (log, trace, diff, ...). The result is in the run's record.
 //
 // An attempt is one file, <dir>/<shard>/<run>.<epoch>.ev, to which pieces of all
 // channels are appended as they come: a small run costs one new file, a handful
@@ -12,7 +12,6 @@
 //   - Append: the bytes were handed to the operating system. They survive a
 //     kill of this process at any instruction, not a power cut. The offset may be
 //     acknowledged: the runner keeps its copy until the result is acknowledged.
-//   - Put: the same, for the result.
 //   - Seal: everything before it is on the disk, with the names of the files.
 //     Only after it may a result be acknowledged.
 //

@@ -15,8 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
-
-	"github.com/everdict/everdict/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,17 +133,16 @@ func TestF2_LateEvidenceIsKeptApart(t *testing.T) {
 	appendText(t, first, "log", "first")
 	first.Supersede()
 	appendText(t, second, "log", "second")
-	if err := errors.Join(second.Put([]byte(`{"n":2}`)), second.Seal(t.Context())); err != nil {
+	if err := second.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	appendText(t, first, "log", " late")
-	if err := errors.Join(first.Put([]byte(`{"n":1}`)), first.Seal(t.Context())); err != nil {
+	if err := first.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for a, want := range map[*Attempt]string{first: "first late|" + `{"n":1}`, second: "second|" + `{"n":2}`} {
-		result, err := a.Result()
-		if got := read(t, a, "log") + "|" + string(result); err != nil || got != want {
-			t.Errorf("epoch %d: %s, %v, want %s", a.Epoch(), got, err, want)
+	for a, want := range map[*Attempt]string{first: "first late", second: "second"} {
+		if got := read(t, a, "log"); got != want {
+			t.Errorf("log %q, want %q", got, want)
 		}
 	}
 	if epochs, err := s.List("run_a"); err != nil || !slices.Equal(epochs, []int64{1, 2}) {
@@ -153,21 +150,11 @@ func TestF2_LateEvidenceIsKeptApart(t *testing.T) {
 	}
 }
 
-func TestSealAndPut(t *testing.T) {
+func TestSeal(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	a := attempt(t, s, "run_a", 1)
-	if _, err := a.Result(); !errors.Is(err, ErrNotFound) {
-		t.Errorf("result before put: %v", err)
-	}
 	appendText(t, a, "log", "x")
-	if err := errors.Join(a.Put([]byte(`{"n":1}`)), a.Put([]byte(`{"n":1}`))); err != nil {
-		t.Errorf("put twice: %v", err)
-	}
-	var conflict *ConflictError
-	if err := a.Put([]byte(`{"n":2}`)); !errors.As(err, &conflict) {
-		t.Errorf("put of another result: %v", err)
-	}
 	if err := errors.Join(a.Seal(t.Context()), a.Seal(t.Context())); err != nil {
 		t.Errorf("seal twice: %v", err)
 	}
@@ -182,13 +169,10 @@ func TestSealAndPut(t *testing.T) {
 		if next, err := a.Append("log", 0, []byte("x")); next != 1 || err != nil {
 			t.Errorf("the same bytes after seal: %d, %v", next, err)
 		}
-		if err := a.Put([]byte(`{"n":1}`)); err != nil {
-			t.Errorf("the same result after seal: %v", err)
-		}
 		if err := a.Seal(t.Context()); err != nil {
 			t.Errorf("seal again: %v", err)
 		}
-		want := Summary{Channels: map[string]int64{"log": 1}, Result: true, Sealed: true}
+		want := Summary{Channels: map[string]int64{"log": 1}, Sealed: true}
 		if d := cmp.Diff(want, a.Summary()); d != "" {
 			t.Errorf("summary (-want):\n%s", d)
 		}
@@ -223,7 +207,7 @@ func TestP4_KillAtAnyInstruction(t *testing.T) {
 		}
 		sealed := rapid.Bool().Draw(rt, "sealed")
 		if sealed {
-			if err := errors.Join(a.Put([]byte(`{"caseId":"c"}`)), a.Seal(t.Context())); err != nil {
+			if err := a.Seal(t.Context()); err != nil {
 				rt.Fatal(err)
 			}
 		}
@@ -246,8 +230,8 @@ func TestP4_KillAtAnyInstruction(t *testing.T) {
 			}
 			s := open(rt, cfg)
 			a := attempt(rt, s, "run_a", 1)
-			if _, err := a.Result(); cut == len(whole) && sealed != (err == nil) {
-				rt.Fatalf("whole file: result %v", err)
+			if cut == len(whole) && sealed != a.Summary().Sealed {
+				rt.Fatalf("whole file: sealed %v, want %v", !sealed, sealed)
 			}
 			offsets, err := a.Offsets()
 			if err != nil {
@@ -263,7 +247,7 @@ func TestP4_KillAtAnyInstruction(t *testing.T) {
 					}
 				}
 			}
-			if err := errors.Join(a.Put([]byte(`{"caseId":"c"}`)), a.Seal(t.Context()), a.Close()); err != nil && !errors.Is(err, ErrSealed) {
+			if err := errors.Join(a.Seal(t.Context()), a.Close()); err != nil {
 				rt.Fatalf("cut at %d: settle: %v", cut, err)
 			}
 			a = attempt(rt, s, "run_a", 1)
@@ -287,7 +271,7 @@ func TestP4_SealBeforeItsData(t *testing.T) {
 	a := attempt(t, s, "run_a", 1)
 	appendText(t, a, "log", strings.Repeat("first\n", 100))
 	appendText(t, a, "log", strings.Repeat("second\n", 100))
-	if err := errors.Join(a.Put([]byte(`{}`)), a.Seal(t.Context())); err != nil {
+	if err := a.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	path, second := a.st.path, a.st.channels[0].extents[1]
@@ -307,7 +291,7 @@ func TestP4_SealBeforeItsData(t *testing.T) {
 		t.Fatalf("offsets: %v (-want):\n%s", err, d)
 	}
 	appendText(t, a, "log", strings.Repeat("second\n", 100))
-	if err := errors.Join(a.Put([]byte(`{}`)), a.Seal(t.Context())); err != nil {
+	if err := a.Seal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, a, "log"); got != strings.Repeat("first\n", 100)+strings.Repeat("second\n", 100) {
@@ -467,52 +451,4 @@ func TestNewerFilesAreNotOverwritten(t *testing.T) {
 	if _, err := s.Attempt("run_a", 1); err == nil {
 		t.Error("a file of another version was opened")
 	}
-}
-
-func TestSkippedBytesAreGaps(t *testing.T) {
-	t.Parallel()
-	s := newStore(t)
-	a := attempt(t, s, "run_a", 1)
-	steps := func(a *Attempt) {
-		t.Helper()
-		for _, step := range []struct {
-			what string
-			do   func() (int64, error)
-			next int64
-		}{
-			{"append", func() (int64, error) { return a.Append("log", 0, []byte("abc\n")) }, 4},
-			{"skip", func() (int64, error) { return a.Skip("log", 4, 10, "disk_full") }, 14},
-			{"append after the gap", func() (int64, error) { return a.Append("log", 14, []byte("def\n")) }, 18},
-			{"overlap over the gap", func() (int64, error) { return a.Append("log", 10, []byte("????def\nghi\n")) }, 22},
-			{"skip again", func() (int64, error) { return a.Skip("log", 4, 5, "") }, 22},
-		} {
-			if next, err := step.do(); next != step.next && !(err == nil && next == 22) || err != nil {
-				t.Errorf("%s: %d, %v, want %d", step.what, next, err, step.next)
-			}
-		}
-	}
-	steps(a)
-	var hole *HoleError
-	if _, err := a.Skip("log", 23, 1, ""); !errors.As(err, &hole) || hole.Want != 22 {
-		t.Errorf("skip beyond the end: %v", err)
-	}
-	appendText(t, a, "log.index", `{"o":0,"n":4,"s":"stdout"}`+"\n"+`{"o":14,"n":8,"s":"stdout"}`+"\n")
-	for _, sealed := range []bool{false, true} {
-		if sealed {
-			if err := a.Seal(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a.Close()
-		a = attempt(t, s, "run_a", 1)
-		if got, want := logText(t, a, LogOptions{Stream: "stdout"}), "abc\n[10 bytes lost: disk_full]\ndef\nghi\n"; got != want {
-			t.Errorf("sealed %v: log %q, want %q", sealed, got, want)
-		}
-		want := []protocol.Gap{{Channel: "log", Offset: 4, Bytes: 10, Reason: "disk_full"}}
-		if d := cmp.Diff(want, a.Gaps("log")); d != "" {
-			t.Errorf("sealed %v: gaps (-want):\n%s", sealed, d)
-		}
-		steps(a)
-	}
-	a.Close()
 }

@@ -57,7 +57,7 @@ func (a *Attempt) Log(ctx context.Context, o LogOptions) iter.Seq2[LogChunk, err
 				yield(LogChunk{}, now.err)
 				return
 			}
-			v.size, v.gaps = now.sizes[0], now.gaps
+			v.size = now.sizes[0]
 			if !v.readIndex(&lines, now.sizes[1]) {
 				return
 			}
@@ -80,8 +80,6 @@ type logView struct {
 	buf   []byte
 	pos   int64 // all before it was yielded or skipped
 	size  int64
-	gaps  []gap              // declared on the wire
-	shown int                // of gaps
 	entry *protocol.LogEntry // not yet done with
 }
 
@@ -102,7 +100,6 @@ func (v *logView) readIndex(lines *lineReader, indexSize int64) bool {
 			if !ok {
 				continue
 			}
-			e.Offset, e.Bytes = v.stored(e)
 			v.entry = &e
 		}
 		e := v.entry
@@ -118,7 +115,6 @@ func (v *logView) readIndex(lines *lineReader, indexSize int64) bool {
 			}
 			v.entry = nil
 			if n, ok := decodeLogEntry(line); ok {
-				n.Offset, n.Bytes = v.stored(n)
 				v.entry = &n
 			}
 			continue
@@ -160,17 +156,6 @@ func (v *logView) finish(over bool) {
 	}
 }
 
-// stored turns an entry's offsets, which count what was skipped on the wire, into
-// those of the stored bytes.
-func (v *logView) stored(e protocol.LogEntry) (offset, n int64) {
-	if len(v.gaps) == 0 {
-		return e.Offset, e.Bytes
-	}
-	ch := channel{gaps: v.gaps}
-	offset = ch.stored(e.Offset)
-	return offset, ch.stored(e.Offset+e.Bytes) - offset
-}
-
 func (v *logView) gap(e *protocol.LogEntry) bool {
 	if e.Offset < v.o.Offset {
 		return true
@@ -178,28 +163,9 @@ func (v *logView) gap(e *protocol.LogEntry) bool {
 	return v.yield(LogChunk{Offset: v.pos, Gap: e.Gap}, nil)
 }
 
-// emit yields the bytes from pos to end, as far as they are there, and the gaps
-// that were declared on the wire before each of them.
+// emit yields the bytes from pos to end, as far as they are there.
 func (v *logView) emit(end int64, stream string, ms int64) bool {
 	end = min(end, v.size)
-	for v.shown < len(v.gaps) && v.gaps[v.shown].at <= end {
-		g := v.gaps[v.shown]
-		if !v.bytes(g.at, stream, ms) {
-			return false
-		}
-		v.shown++
-		e := protocol.LogEntry{Offset: g.at, Gap: &protocol.Gap{Channel: protocol.ChannelLog, Offset: g.at, Bytes: g.n, Reason: g.reason}}
-		for _, before := range v.gaps[:v.shown-1] {
-			e.Gap.Offset += before.n
-		}
-		if !v.gap(&e) {
-			return false
-		}
-	}
-	return v.bytes(end, stream, ms)
-}
-
-func (v *logView) bytes(end int64, stream string, ms int64) bool {
 	if v.o.Stream != "" && stream != v.o.Stream {
 		v.pos = max(v.pos, end)
 		return true
@@ -236,50 +202,17 @@ func decodeLogEntry(line []byte) (protocol.LogEntry, bool) {
 	return e, e.Bytes > 0 && e.Bytes < far && e.Offset < far
 }
 
-// WriteLog writes chunks as text: sanitised, each gap as a line of its own. It
-// returns the offset to go on from.
-func WriteLog(w io.Writer, chunks iter.Seq2[LogChunk, error]) (next int64, err error) {
-	streams := map[string]*Sanitizer{}
-	var b []byte
-	atStart := true
-	for c, err := range chunks {
-		if err != nil {
-			return next, err
-		}
-		b = b[:0]
-		if c.Gap != nil {
-			if !atStart {
-				b = append(b, '\n')
-			}
-			b = append(append(b, GapMarker(*c.Gap)...), '\n')
-		} else {
-			s := streams[c.Stream]
-			if s == nil {
-				s = &Sanitizer{}
-				streams[c.Stream] = s
-			}
-			b = s.Append(b, c.Data)
-		}
-		if len(b) > 0 {
-			atStart = b[len(b)-1] == '\n'
-			if _, err := w.Write(b); err != nil {
-				return next, err
-			}
-		}
-		next = c.Next()
+// Text is the chunk as it stands in a log's text: the bytes as they are, a gap as
+// a line of its own that says what is missing.
+func (c LogChunk) Text() []byte {
+	if c.Gap != nil {
+		return []byte("\n" + gapMarker(*c.Gap) + "\n")
 	}
-	b = b[:0]
-	for _, stream := range []string{protocol.StreamStdout, protocol.StreamStderr, ""} {
-		if s := streams[stream]; s != nil {
-			b = s.Flush(b)
-		}
-	}
-	_, err = w.Write(b)
-	return next, err
+	return c.Data
 }
 
-// GapMarker is how a gap shows in a text: [n bytes lost: reason].
-func GapMarker(g protocol.Gap) string {
+// gapMarker is how a gap shows in a text: [n bytes lost: reason].
+func gapMarker(g protocol.Gap) string {
 	reason := string(new(Sanitizer).Append(nil, []byte(protocol.Clip(g.Reason, 100))))
 	if g.Bytes == 0 {
 		return fmt.Sprintf("[an unknown number of bytes lost: %s]", reason)

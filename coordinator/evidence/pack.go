@@ -28,15 +28,11 @@ const (
 	// maxPayload bounds a frame: no reader allocates or trusts more.
 	maxPayload = 64 << 20
 
-	kindData   = 1
-	kindResult = 2
-	// kindGap says that bytes of a channel are missing here. Payload: how many
-	// as uvarint, reason.
-	kindGap = 4
+	kindData = 1
 	// kindSeal ends a file. Its payload is the table of contents and a footer:
 	// the seal's own position u64, nonce [8]. So a complete file is opened by
 	// reading its end.
-	kindSeal   = 3
+	kindSeal   = 2
 	footerSize = 16
 )
 
@@ -50,7 +46,6 @@ type extent struct {
 // contents says where everything is. channels keep the order of their first byte.
 type contents struct {
 	channels []*channel
-	result   extent // n is 0 while there is none
 	sealed   bool
 	end      int64 // of the last whole frame
 }
@@ -60,32 +55,6 @@ type channel struct {
 	size    int64
 	lines   int64 // newlines
 	extents []extent
-	gaps    []gap
-	lost    int64 // bytes in gaps
-}
-
-// gap is a hole that the sender declared: n bytes are missing before the stored
-// byte at.
-type gap struct {
-	at, n  int64
-	reason string
-}
-
-// next is the offset that is wanted next, in the sender's count.
-func (ch *channel) next() int64 { return ch.size + ch.lost }
-
-// stored turns an offset in the sender's count into one of the stored bytes.
-func (ch *channel) stored(off int64) int64 {
-	lost := int64(0)
-	for _, g := range ch.gaps {
-		if begin := g.at + lost; off <= begin {
-			break
-		} else if off < begin+g.n {
-			return g.at
-		}
-		lost += g.n
-	}
-	return off - lost
 }
 
 func (c *contents) channel(name string) *channel {
@@ -103,13 +72,6 @@ func (c *contents) make(name string) *channel {
 		ch = &channel{name: name}
 		c.channels = append(c.channels, ch)
 	}
-	return ch
-}
-
-func (c *contents) addGap(name string, n int64, reason string) *channel {
-	ch := c.make(name)
-	ch.gaps = append(ch.gaps, gap{ch.size, n, reason})
-	ch.lost += n
 	return ch
 }
 
@@ -215,14 +177,6 @@ func scan(r io.ReaderAt, nonce [8]byte, size int64) (contents, error) {
 				return c, nil
 			}
 			c.add(f.name, f.pos, f.payload)
-		case kindGap:
-			n, used := binary.Uvarint(f.payload)
-			if used <= 0 || n > 1<<60 {
-				return c, nil
-			}
-			c.addGap(f.name, int64(n), string(f.payload[used:]))
-		case kindResult:
-			c.result = extent{pos: f.pos, n: int64(len(f.payload))}
 		case kindSeal:
 			c.sealed = true
 		default:
@@ -263,8 +217,6 @@ func readSealed(r io.ReaderAt, nonce [8]byte, size int64) (c contents, ok bool, 
 // appendSeal encodes the payload of the seal that will stand at pos.
 func appendSeal(dst []byte, c *contents, nonce [8]byte) []byte {
 	put := func(v int64) { dst = binary.AppendUvarint(dst, uint64(v)) }
-	put(c.result.pos)
-	put(c.result.n)
 	put(int64(len(c.channels)))
 	for _, ch := range c.channels {
 		put(int64(len(ch.name)))
@@ -276,13 +228,6 @@ func appendSeal(dst []byte, c *contents, nonce [8]byte) []byte {
 			put(e.pos - last)
 			put(e.n)
 			last = e.pos
-		}
-		put(int64(len(ch.gaps)))
-		for _, g := range ch.gaps {
-			put(g.at)
-			put(g.n)
-			put(int64(len(g.reason)))
-			dst = append(dst, g.reason...)
 		}
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.end))
@@ -303,8 +248,6 @@ func decodeTable(b []byte, limit int64) (c contents, ok bool) {
 		return int64(v)
 	}
 	inside := func(pos, n int64) bool { return pos >= 0 && n >= 0 && pos <= limit && n <= limit-pos }
-	c.result.pos, c.result.n = get(), get()
-	ok = ok && inside(c.result.pos, c.result.n)
 	text := func() string {
 		n := get()
 		if !ok || n > int64(len(b)) {
@@ -326,14 +269,6 @@ func decodeTable(b []byte, limit int64) (c contents, ok bool) {
 			last = e.pos
 			ch.size += e.n
 			ch.extents = append(ch.extents, e)
-		}
-		for range get() {
-			g := gap{at: get(), n: get(), reason: text()}
-			if !ok {
-				return contents{}, false
-			}
-			ch.gaps = append(ch.gaps, g)
-			ch.lost += g.n
 		}
 		if !ok {
 			return contents{}, false

@@ -189,7 +189,6 @@ func (st *state) ended() bool { return st.sealed || st.over }
 // view is what a reader of several channels sees at one moment.
 type view struct {
 	sizes []int64
-	gaps  []gap // of the first channel
 	wait  <-chan struct{}
 	over  bool
 	err   error
@@ -201,9 +200,6 @@ func (st *state) view(wait bool, channels ...string) view {
 	v := view{over: st.ended(), err: st.gone, sizes: slices.Grow([]int64(nil), len(channels))}
 	for _, c := range channels {
 		v.sizes = append(v.sizes, st.size(c))
-	}
-	if ch := st.channel(channels[0]); ch != nil {
-		v.gaps = ch.gaps
 	}
 	if wait {
 		v.wait = st.wait()

@@ -234,17 +234,6 @@ func (st *state) rewrite() error {
 	return nil
 }
 
-func (st *state) readResult() ([]byte, error) {
-	if err := st.openFile(false); err != nil {
-		return nil, err
-	}
-	b := make([]byte, st.result.n)
-	if _, err := st.f.ReadAt(b, st.result.pos); err != nil {
-		return nil, noEOF(err)
-	}
-	return b, nil
-}
-
 // noEOF keeps a file that is shorter than it was from looking like the end.
 func noEOF(err error) error {
 	if err == io.EOF {
@@ -297,15 +286,8 @@ func (st *state) wrap(action string, err error) error {
 	return fmt.Errorf("evidence: %s %s: %w", action, filepath.Base(st.path), err)
 }
 
-// compare reports where p differs from the stored bytes at offset. What lies in
-// or before the last gap is not compared: for that, offsets count bytes that are
-// not there.
+// compare reports where p differs from the stored bytes at offset.
 func (st *state) compare(ch *channel, offset int64, p []byte) error {
-	if k := len(ch.gaps); k > 0 {
-		first := ch.gaps[k-1].at + ch.lost
-		skip := min(max(0, first-offset), int64(len(p)))
-		p, offset = p[skip:], offset+skip-ch.lost
-	}
 	var buf [32 << 10]byte
 	for len(p) > 0 {
 		b := buf[:min(len(p), len(buf))]
@@ -315,7 +297,7 @@ func (st *state) compare(ch *channel, offset int64, p []byte) error {
 		if !bytes.Equal(b, p[:len(b)]) {
 			for i := range b {
 				if b[i] != p[i] {
-					return &ConflictError{Channel: ch.name, Offset: offset + int64(i) + ch.lost}
+					return &ConflictError{Channel: ch.name, Offset: offset + int64(i)}
 				}
 			}
 		}

@@ -111,11 +111,10 @@ func (e *HoleError) Error() string {
 	return fmt.Sprintf("evidence: channel %s: bytes at %d, wanted from %d on", e.Channel, e.Offset, e.Want)
 }
 
-// ConflictError refuses bytes, or a result, that differ from what is stored in
-// the same place.
+// ConflictError refuses bytes that differ from what is stored in the same place.
 type ConflictError struct {
-	Channel string // "result" for the result
-	Offset  int64  // where they begin to differ
+	Channel string
+	Offset  int64 // where they begin to differ
 }
 
 // Error implements error.
@@ -165,7 +164,7 @@ func (s *Store) Close() error {
 }
 
 // Attempt returns a handle of an attempt, which the caller closes. Nothing is
-// created before the first Append or Put.
+// created before the first Append.
 func (s *Store) Attempt(run string, epoch int64) (*Attempt, error) {
 	if !protocol.ValidRunName(run) {
 		return nil, &NameError{"run", run}
@@ -186,7 +185,7 @@ func (s *Store) Attempt(run string, epoch int64) (*Attempt, error) {
 	}
 	st.refs++
 	s.mu.Unlock()
-	a := &Attempt{st: st, run: run, epoch: epoch}
+	a := &Attempt{st: st}
 	if err := st.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("evidence: open %s epoch %d: %w", run, epoch, err), a.Close())
 	}

@@ -127,12 +127,6 @@ func (k *sink) Write(_ context.Context, channel string, offset int64, p []byte) 
 	return err
 }
 
-// Gap implements link.EvidenceSink. Runners say in the channels themselves what is
-// missing, so that it is kept with them.
-func (k *sink) Gap(context.Context, string, int64, int64, string) error {
-	return &link.RemoteError{Code: link.CodeUnsupported, Message: "gaps travel in the channels"}
-}
-
 // Result implements link.EvidenceSink.
 func (k *sink) Result(ctx context.Context, doc []byte) (link.ResultAck, error) {
 	done, err := k.g.cfg.Runs.Finish(ctx, k.ref, k.s.holder, doc)

@@ -113,18 +113,11 @@ func copyLog(w io.Writer, a *evidence.Attempt, ctx context.Context, o evidence.L
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(chunkBytes(c)); err != nil {
+		if _, err := w.Write(c.Text()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func chunkBytes(c evidence.LogChunk) []byte {
-	if c.Gap != nil {
-		return []byte("\n" + evidence.GapMarker(*c.Gap) + "\n")
-	}
-	return c.Data
 }
 
 // Trace is a page of the run's trace. The cursor is where the next event begins.

@@ -175,7 +175,7 @@ func (l *live) trace(ctx context.Context, a *evidence.Attempt, from position) {
 func (l *live) logs(ctx context.Context, a *evidence.Attempt, from position) {
 	for c, err := range a.Log(ctx, evidence.LogOptions{Stream: l.q.Stream, Offset: from.log, Follow: true}) {
 		if err != nil || !l.emit(ctx, func(p *position) { p.log = c.Next() }, protocol.LiveEvent{
-			Kind: protocol.LiveLog, Stream: c.Stream, Bytes: slices.Clone(chunkBytes(c)),
+			Kind: protocol.LiveLog, Stream: c.Stream, Bytes: slices.Clone(c.Text()),
 		}) {
 			return
 		}

@@ -43,8 +43,6 @@ type EvidenceSink interface {
 	// offset in EvidenceReady, ended. When it returns nil the bytes are acknowledged, and the runner may forget them.
 	// A *ChannelClosedError closes this channel alone, which is how a cap is kept.
 	Write(ctx context.Context, channel string, offset int64, p []byte) error
-	// Gap records that n bytes from offset on are lost at the runner, and why.
-	Gap(ctx context.Context, channel string, offset, n int64, reason string) error
 	// Result takes the result. The same result may come again when the answer was lost: answer it the same.
 	Result(ctx context.Context, doc []byte) (ResultAck, error)
 	// Close is called once, last, on every path.

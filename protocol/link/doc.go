@@ -110,7 +110,6 @@
 //	evidence    runner  the attempt, with its token.
 //	ready       coord.  its standing, and per channel the bytes that are stored.
 //	'C' chunk   runner  bytes of a channel (log, trace, artifact:<name>) at an offset.  Answer: ack.
-//	gap         runner  n bytes at an offset are lost at the runner, and why.           Answer: ack.
 //	ack         coord.  the channel is stored up to offset. Cumulative. With closed: no more of this channel, it is
 //	                    at its cap; truncated evidence, not an error.
 //	result      runner  after the last ack: the result in 'D' frames.
@@ -118,7 +117,8 @@
 //
 // Offsets only go forward, without holes. A sender goes on from what ready says, which may be more than it knew (the ack
 // was lost) and is never less than what was acknowledged. Chunks below the stored offset are ignored and acknowledged
-// again; above it they are a protocol error. The sender may forget what is acknowledged, and nothing else.
+// again; above it they are a protocol error. The sender may forget what is acknowledged, and nothing else. Bytes that
+// the runner lost itself are told in a channel, beside what it has.
 //
 //	accepted      the run is settled with this result. Forget it. Also the answer to the same result sent twice.
 //	stale         kept as late evidence of a superseded attempt; the record is not changed. Forget it.

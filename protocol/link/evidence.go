@@ -180,7 +180,7 @@ func (w *EvidenceWriter) Send(ctx context.Context, channel string, offset int64,
 	var buf []byte
 	for len(p) > 0 {
 		n := min(len(p), evidenceChunk)
-		if err := w.reserve(ctx, c, n, int64(n)); err != nil {
+		if err := w.reserve(ctx, c, n); err != nil {
 			return err
 		}
 		buf = appendChunk(buf[:0], channel, c.next, p[:n])
@@ -194,36 +194,9 @@ func (w *EvidenceWriter) Send(ctx context.Context, channel string, offset int64,
 	return nil
 }
 
-// Skip says that n bytes of a channel, from offset on, are lost at this end and why. They count as stored afterwards,
-// as a gap that readers see.
-func (w *EvidenceWriter) Skip(ctx context.Context, channel string, offset, n int64, reason string) error {
-	c, err := w.channel(channel)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if offset != c.next {
-		return &OffsetError{Channel: channel, Got: offset, Want: c.next}
-	}
-	b, err := appendMessage(nil, &gap{Channel: channel, Offset: offset, Bytes: n, Reason: reason})
-	if err != nil {
-		return err
-	}
-	if err := w.reserve(ctx, c, len(b), n); err != nil {
-		return err
-	}
-	if err := w.st.write(b); err != nil {
-		w.finish(err)
-		return err
-	}
-	c.next += n
-	return nil
-}
-
-// reserve waits for room for n bytes and notes them as in flight, to be acknowledged when the channel reaches
-// c.next + advance. Needs c.mu.
-func (w *EvidenceWriter) reserve(ctx context.Context, c *outChannel, n int, advance int64) error {
+// reserve waits for room for the channel's next n bytes and notes them as in flight. Needs c.mu.
+func (w *EvidenceWriter) reserve(ctx context.Context, c *outChannel, n int) error {
+	end := c.next + int64(n)
 	for {
 		w.mu.Lock()
 		switch {
@@ -264,7 +237,7 @@ func (w *EvidenceWriter) reserve(ctx context.Context, c *outChannel, n int, adva
 		}
 		return fmt.Errorf("link: evidence: %w", ErrClosed)
 	}
-	c.flight = append(c.flight, inFlight{end: c.next + advance, n: n, sent: time.Now()})
+	c.flight = append(c.flight, inFlight{end: end, n: n, sent: time.Now()})
 	w.unacked += n
 	if w.unacked == n {
 		w.st.setReadDeadline(w.s.in(w.s.timing.Ack))

@@ -35,7 +35,7 @@ func samples() []message {
 		&giveBack{AttemptRef: ref, GiveBack: GiveBack{Reason: "r"}},
 		&standing{Standing: Cancelled, Reason: "r"}, &EvidenceOpen{AttemptRef: ref},
 		&EvidenceReady{Standing: Stands, Offsets: map[string]int64{"log": 1}},
-		&gap{Channel: "log", Offset: 1, Bytes: 2, Reason: "r"}, &ack{Channel: "log", Offset: 3, Closed: "cap", Message: "m"},
+		&ack{Channel: "log", Offset: 3, Closed: "cap", Message: "m"},
 		&result{Bytes: 5}, &ResultAck{Status: ResultRejected, Code: "c", Message: "m"},
 		&Ask{AttemptRef: ref, ID: "q", Question: "?"}, &Answer{ID: "q", Approved: true, Comment: "c"},
 		&StreamOpen{Kind: KindExec, Attempt: ref, Params: json.RawMessage(`{"argv":["ls"]}`)},

@@ -58,7 +58,6 @@ type coordinator struct {
 
 type evidence struct {
 	channels map[string][]byte
-	gaps     []string
 	result   []byte
 	results  int
 	closes   int
@@ -233,17 +232,6 @@ func (s *sink) Write(ctx context.Context, channel string, offset int64, p []byte
 		return fmt.Errorf("sink: write at %d of %s, which has %d bytes", offset, channel, have)
 	}
 	s.e.channels[channel] = append(s.e.channels[channel], p...)
-	return nil
-}
-
-func (s *sink) Gap(_ context.Context, channel string, offset, n int64, reason string) error {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
-	if have := int64(len(s.e.channels[channel])); have != offset {
-		return fmt.Errorf("sink: gap at %d of %s, which has %d bytes", offset, channel, have)
-	}
-	s.e.channels[channel] = append(s.e.channels[channel], make([]byte, n)...)
-	s.e.gaps = append(s.e.gaps, fmt.Sprintf("%s %d+%d %s", channel, offset, n, reason))
 	return nil
 }
 

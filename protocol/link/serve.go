@@ -212,10 +212,6 @@ func (in *evidenceIn) run() error {
 			continue
 		}
 		switch m := f.msg.(type) {
-		case *gap:
-			if err := in.gap(m); err != nil {
-				return err
-			}
 		case *result:
 			return in.result(m)
 		case *unknown:
@@ -254,25 +250,6 @@ func (in *evidenceIn) chunk(f frame) error {
 		}
 	}
 	return in.ack(f.channel)
-}
-
-func (in *evidenceIn) gap(m *gap) error {
-	if in.closed[m.Channel] != nil {
-		return in.ack(m.Channel)
-	}
-	known, err := in.place(m.Channel, m.Offset, m.Bytes)
-	if err != nil {
-		return err
-	}
-	if n := m.Bytes - known; n > 0 {
-		if err := in.stored(m.Channel, in.sink.Gap(in.c.ctx, m.Channel, m.Offset+known, n, m.Reason)); err != nil {
-			return err
-		}
-		if in.closed[m.Channel] == nil {
-			in.offsets[m.Channel] = m.Offset + m.Bytes
-		}
-	}
-	return in.ack(m.Channel)
 }
 
 // stored notes a channel that the sink closed; other errors end the stream.

@@ -61,7 +61,6 @@ func TestEvidenceAndResult(t *testing.T) {
 	log := bytes.Repeat([]byte("0123456789abcdef"), 40_000)
 	noErr(t, "send log", w.Send(t.Context(), "log", 0, log))
 	noErr(t, "send trace", w.Send(t.Context(), "trace", 0, []byte("{}\n")))
-	noErr(t, "skip", w.Skip(t.Context(), "trace", 3, 10, "spool full"))
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	ack, err := w.Result(ctx, []byte(`{"ok":true}`))
@@ -71,8 +70,8 @@ func TestEvidenceAndResult(t *testing.T) {
 	if got := b.c.bytes(ref.Job, "log"); !bytes.Equal(got, log) {
 		t.Fatalf("log: stored %d bytes, sent %d", len(got), len(log))
 	}
-	if got := b.c.bytes(ref.Job, "trace"); len(got) != 13 {
-		t.Fatalf("trace: stored %d bytes, want 13", len(got))
+	if got := b.c.bytes(ref.Job, "trace"); len(got) != 3 {
+		t.Fatalf("trace: stored %d bytes, want 3", len(got))
 	}
 	until(t, "sink closed", func() bool { b.c.mu.Lock(); defer b.c.mu.Unlock(); return b.c.stored[ref.Job].closes == 1 })
 }

@@ -32,12 +32,6 @@ type (
 		AttemptRef
 		GiveBack
 	}
-	gap struct {
-		Channel string `json:"channel"`
-		Offset  int64  `json:"offset"`
-		Bytes   int64  `json:"bytes"`
-		Reason  string `json:"reason"`
-	}
 	ack struct {
 		Channel string `json:"channel"`
 		Offset  int64  `json:"offset"`
@@ -79,7 +73,6 @@ func (*giveBack) messageType() string       { return "give_back" }
 func (*standing) messageType() string       { return "standing" }
 func (*EvidenceOpen) messageType() string   { return "evidence" }
 func (*EvidenceReady) messageType() string  { return "ready" }
-func (*gap) messageType() string            { return "gap" }
 func (*ack) messageType() string            { return "ack" }
 func (*result) messageType() string         { return "result" }
 func (*ResultAck) messageType() string      { return "result_ack" }
@@ -133,8 +126,6 @@ func newMessage(name string) message {
 		return new(EvidenceOpen)
 	case "ready":
 		return new(EvidenceReady)
-	case "gap":
-		return new(gap)
 	case "ack":
 		return new(ack)
 	case "result":
@@ -340,17 +331,6 @@ func (m *EvidenceOpen) check() error {
 func (m *EvidenceReady) check() error {
 	var l limits
 	l.offsets(m.Offsets)
-	return l.err
-}
-
-func (m *gap) check() error {
-	if err := checkChannel(m.Channel); err != nil {
-		return err
-	}
-	var l limits
-	l.size("offset", m.Offset, 1<<61)
-	l.size("gap", m.Bytes, 1<<61)
-	l.text("reason", m.Reason)
 	return l.err
 }
 
