@@ -6,8 +6,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/protocol"
@@ -85,41 +83,6 @@ func FuzzSmallBodies(f *testing.F) {
 		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate())
 	},
 		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"}}`)
-}
-
-// FuzzSanitizer holds the views of logs to their promise, and to the same text
-// however the bytes are cut.
-func FuzzSanitizer(f *testing.F) {
-	for _, s := range []string{"plain\n", "\x1b[31mred\x1b[0m", "\x1b]8;;http://x\x1b\\link\x1b]8;;\x07", "\xc3\xbc\xff\x9b31m", "\x1b", "\x1b(B\u202etfel\u202c", "a\x00b\x7f\r\n\t"} {
-		f.Add([]byte(s), 1)
-		f.Add([]byte(s), 3)
-	}
-	f.Fuzz(func(t *testing.T, b []byte, step int) {
-		var whole sanitizer
-		text := whole.flush(whole.append(nil, b))
-		if !utf8.Valid(text) {
-			t.Fatalf("%q became %q, which is not UTF-8", b, text)
-		}
-		for _, r := range string(text) {
-			if unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' || reorders(r) {
-				t.Fatalf("%q became %q, which has %q", b, text, r)
-			}
-		}
-		if bytes.Count(text, []byte("\n")) != bytes.Count(b, []byte("\n")) {
-			t.Fatalf("%q became %q, which has another number of lines", b, text)
-		}
-		step = max(1, step%16)
-		var cut sanitizer
-		var parts []byte
-		for rest := b; len(rest) > 0; {
-			n := min(step, len(rest))
-			parts = cut.append(parts, rest[:n])
-			rest = rest[n:]
-		}
-		if parts = cut.flush(parts); !bytes.Equal(parts, text) {
-			t.Fatalf("%q in pieces of %d became %q, at once %q", b, step, parts, text)
-		}
-	})
 }
 
 func TestShellWord(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -83,8 +84,8 @@ func (s *Server) runLogs(c *call) error {
 	if err != nil {
 		return fmt.Errorf("api: read the log: %w", err)
 	}
-	var clean sanitizer
-	view.Text = string(clean.flush(clean.append(make([]byte, 0, len(b)), b)))
+	var clean evidence.Sanitizer
+	view.Text = string(clean.Flush(clean.Append(make([]byte, 0, len(b)), b)))
 	view.Truncated = view.Bytes-lq.Offset > lq.Tail
 	return c.json(http.StatusOK, &view, false)
 }

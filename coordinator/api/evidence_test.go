@@ -40,7 +40,7 @@ func TestP11_Logs(t *testing.T) {
 	raw := []byte("plain\n\x1b[31mred\x1b[0m \x1b]0;title\x07tab\there\r\n\x00\xff ü \u202egnitset\u202c\n")
 	e.runs.write(id, func(f *fakeEvidence) { f.log = raw })
 	e.do("GET", path, "").wants(http.StatusOK).into(&view)
-	if want := "plain\nred tab\there\r\n\ufffd ü gnitset\n"; view.Text != want || !view.Found || view.Bytes != int64(len(raw)) || view.Truncated {
+	if want := "plain\nred tab\there\n\ufffd ü gnitset\n"; view.Text != want || !view.Found || view.Bytes != int64(len(raw)) || view.Truncated {
 		t.Errorf("view = %+v, want the text %q", view, want)
 	}
 	for _, ask := range [][]string{{"?raw=1"}, {"", "Accept", "text/plain"}} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -63,14 +64,14 @@ func (s *Server) streamLive(c *call) error {
 	if run.CreatedBy != "" && run.CreatedBy != c.principal.Subject && !c.principal.Admin() {
 		return protocol.Forbidden("only who submitted a run, or an admin, may watch it live")
 	}
-	var clean sanitizer
+	var clean evidence.Sanitizer
 	return s.events(c, protocol.LiveQuery{Lanes: lanes}, func(e protocol.LiveEvent) (event, error) {
 		if e.Kind == protocol.LiveLog {
-			e.Bytes = clean.append(nil, e.Bytes)
+			e.Bytes = clean.Append(nil, e.Bytes)
 		}
 		data, err := json.Marshal(e)
 		out := event{id: e.ID, name: e.Kind, data: data}
-		if clean.held() {
+		if clean.Held() {
 			out.id = ""
 		}
 		return out, err
@@ -86,18 +87,19 @@ func (s *Server) streamLogs(c *call) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	var clean sanitizer
+	var clean evidence.Sanitizer
 	return s.events(c, lq, func(e protocol.LiveEvent) (event, error) {
 		switch e.Kind {
 		case protocol.LiveLog:
-			text := clean.append(nil, e.Bytes)
+			text := clean.Append(nil, e.Bytes)
 			if len(text) == 0 {
 				return event{}, nil
 			}
 			data, err := json.Marshal(string(text))
 			out := event{id: e.ID, data: data}
-			if clean.held() {
-				// To resume here would lose the beginning of a character.
+			if clean.Held() {
+				// To resume here would lose the beginning of a character or
+				// show the end of an escape sequence.
 				out.id = ""
 			}
 			return out, err

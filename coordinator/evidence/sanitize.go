@@ -1,10 +1,8 @@
 package evidence
 
-import (
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
-// Sanitizer makes a job's output safe to show: it removes terminal control
+// Sanitizer makes a job's output safe to show (P11): it removes terminal control
 // sequences, control characters except newline and tab, and characters that
 // reorder text (bidirectional controls). A carriage return that stands alone
 // becomes a newline, so that a progress bar overwrites nothing. Bytes that are
@@ -41,6 +39,10 @@ func (s *Sanitizer) Append(dst, p []byte) []byte {
 	}
 	return dst
 }
+
+// Held reports whether a character or a control sequence has begun and not ended:
+// another Sanitizer that went on here would show the rest of it.
+func (s *Sanitizer) Held() bool { return s.parts > 0 || s.state != inText }
 
 // Flush appends what was held back, at the end of the output.
 func (s *Sanitizer) Flush(dst []byte) []byte {

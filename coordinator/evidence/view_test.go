@@ -344,6 +344,12 @@ func TestP11_Sanitizer(t *testing.T) {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
+	for in, held := range map[string]bool{"x": false, "x\r": false, "\xe4\xb8": true, "\x1b": true, "\x1b[3": true, "\x1b]0;t": true, "\x1b[31m": false} {
+		var s Sanitizer
+		if s.Append(nil, []byte(in)); s.Held() != held {
+			t.Errorf("%q: held %v, want %v", in, s.Held(), held)
+		}
+	}
 	var s Sanitizer
 	endless := s.Append(nil, []byte("\x1b]"+strings.Repeat("x", 3*maxControl)))
 	if len(endless) < maxControl {
@@ -352,12 +358,19 @@ func TestP11_Sanitizer(t *testing.T) {
 }
 
 func FuzzSanitizer(f *testing.F) {
+	for _, s := range []string{"\x1b]8;;http://x\x1b\\link\x1b]8;;\x07", "\xc3\xbc\xff\x9b31m", "\x1b", "\x1b(B\u202etfel\u202c", "a\x00b\x7f\r\n\t"} {
+		f.Add([]byte(s), uint8(0))
+		f.Add([]byte(s), uint8(2))
+	}
 	f.Add([]byte("\x1b[31mred\r\n\xe4\xb8\x96\x1b]0;t\x07\u009b1m\xff"), uint8(3))
 	f.Fuzz(func(t *testing.T, in []byte, cut uint8) {
 		var whole Sanitizer
 		want := string(whole.Flush(whole.Append(nil, in)))
 		if !utf8.ValidString(want) {
 			t.Fatalf("%q: not UTF-8: %q", in, want)
+		}
+		if strings.Count(want, "\n") < strings.Count(string(in), "\n") {
+			t.Fatalf("%q became %q, which has fewer lines", in, want)
 		}
 		for _, r := range want {
 			if r != '\n' && r != '\t' && unicode.IsControl(r) || reorders(r) {
