@@ -41,11 +41,15 @@ type Snapshot struct {
 	Baseline      string        `json:"baseline,omitempty"`
 	Omitted       []OmittedFile `json:"omitted,omitempty"`
 	Output        string        `json:"output,omitzero"`
+	// Redacted says that secrets were taken out of what the diff carries, or left
+	// out with their files: it applies, but to what the workspace was without them.
+	Redacted bool `json:"redacted,omitempty"`
 }
 
 // OmittedFile is something in the workspace that the diff does not carry. Reason is
 // over_limit, special, unreadable, nested_git, ignored (by the baseline's rules),
-// unportable_name, too_deep, or list_cut (the rest of a list that is too long).
+// unportable_name, too_deep, secret (a name or a binary file that holds a secret),
+// or list_cut (the rest of a list that is too long).
 type OmittedFile struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
@@ -107,6 +111,9 @@ type Evidence struct {
 	LogBytes    int64 `json:"logBytes"`
 	TraceEvents int64 `json:"traceEvents"`
 	DiffBytes   int64 `json:"diffBytes"`
+	// Redactions is how many times a secret was replaced by a marker, in all
+	// channels and in the result document.
+	Redactions int64 `json:"redactions,omitempty"`
 	// Gaps lists bytes that are missing from a channel and why.
 	Gaps []Gap `json:"gaps,omitempty"`
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 
 	"github.com/everdict/everdict/agent/evidence/diff"
+	"github.com/everdict/everdict/agent/evidence/redact"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -69,6 +70,8 @@ type Attempt struct {
 	// Progress receives lines for the run's log: what is fetched, setup's output.
 	// Nil discards them.
 	Progress io.Writer
+	// Redact masks secrets in what a snapshot carries and names; nil masks nothing.
+	Redact *redact.Redactor
 }
 
 // Exec runs one line with the sandbox's shell in dir, an absolute path on the

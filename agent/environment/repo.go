@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/everdict/everdict/agent/evidence/diff"
+	"github.com/everdict/everdict/agent/evidence/redact"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -41,6 +42,7 @@ func (r *Repo) Prepare(ctx context.Context, a Attempt) (Prepared, error) {
 	p := &preparedRepo{
 		dir:     filepath.Join(a.Root, WorkDir),
 		private: a.Private,
+		redact:  a.Redact,
 		logger:  r.cfg.Logger,
 	}
 	if p.private == "" {
@@ -151,7 +153,7 @@ func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
 // record takes a baseline of the workspace and makes it the workspace's only commit.
 func (r *Repo) record(ctx context.Context, p *preparedRepo, store string, tracked func(string) bool) (*diff.Baseline, error) {
 	b, err := diff.Take(ctx, diff.Config{
-		Dir: p.dir, Store: filepath.Join(p.private, store), Tracked: tracked, Limits: r.cfg.Limits, Git: r.cfg.Git,
+		Dir: p.dir, Store: filepath.Join(p.private, store), Tracked: tracked, Limits: r.cfg.Limits, Git: r.cfg.Git, Redact: p.redact,
 	})
 	if err != nil {
 		return nil, baselineError(ctx, err)
@@ -236,6 +238,7 @@ type preparedRepo struct {
 	made         []string // directories to remove
 	baseline     *diff.Baseline
 	logger       *slog.Logger
+	redact       *redact.Redactor
 }
 
 func (p *preparedRepo) Dir() string      { return p.dir }
@@ -257,7 +260,7 @@ func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, snapshotError(err)
 	}
 	doc := protocol.Snapshot{
-		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.dir), Baseline: p.Baseline(),
+		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.dir), Baseline: p.Baseline(), Redacted: d.Redacted,
 		ChangedFiles: make([]string, 0, min(len(d.Changed), maxListed)),
 	}
 	for _, c := range d.Changed[:min(len(d.Changed), maxListed)] {

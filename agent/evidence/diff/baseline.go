@@ -131,6 +131,7 @@ func (b *Baseline) fill(read *reader, pack *gitobj.Pack) error {
 				continue
 			}
 			if !large {
+				e.secret = b.cfg.Redact.Contains(content)
 				if err := pack.Add(gitobj.Blob, e.id, content); err != nil {
 					return err
 				}

@@ -24,6 +24,16 @@
 // were ignored at the baseline, such as dependencies that setup installed, are
 // watched by their identity and time stamps, and a change to them is listed
 // in Omitted too.
+//
+// # Secrets
+//
+// Secrets are taken out of a file's content before git sees it (Config.Redact),
+// because a diff of binary files is compressed and nothing can be found in it
+// afterwards. So the diff is one of the masked files, applies like any other, and Tree
+// is the tree that it gives. Of a baseline file that holds a secret no line may
+// stand in the diff: such a file is deleted by its hash and added again. A binary
+// file that holds a secret would be of no use without it, and a name cannot be masked in
+// a tree: these are in Omitted.
 package diff
 
 import (
@@ -31,6 +41,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/everdict/everdict/agent/evidence/redact"
 )
 
 // Limits bound what a baseline and its snapshots read and carry. A zero field
@@ -84,6 +96,8 @@ type Config struct {
 	// TrackAll makes every present file part of the baseline.
 	Tracked func(path string) bool
 	Limits  Limits
+	// Redact masks secrets; nil masks nothing.
+	Redact *redact.Redactor
 	// Git is the git program; empty looks up "git" in PATH when it is first needed.
 	Git string
 }
@@ -102,6 +116,9 @@ type Snapshot struct {
 	Omitted []Omission
 	// Size is the length of the diff in bytes.
 	Size int64
+	// Redacted is true when a change is masked in the diff, or in Omitted,
+	// because of a secret.
+	Redacted bool
 
 	patch []byte // the diff while it is small, else
 	file  string // where it is
@@ -170,6 +187,9 @@ const (
 	TooDeep Reason = "too_deep"
 	// Ignored are files that the baseline's ignore rules match.
 	Ignored Reason = "ignored"
+	// Secret is a change of a path whose name holds a secret, which Path shows
+	// masked, or of a binary file whose content does. Detail says which.
+	Secret Reason = "secret"
 )
 
 // Omission is something that the diff does not carry.
@@ -179,7 +199,8 @@ type Omission struct {
 	Reason Reason
 	// Detail says more, for people: "named pipe", "permission denied". It may be empty.
 	Detail string
-	// Kind is how a file of reason OverLimit or Ignored changed; empty for the rest.
+	// Kind is how a file of reason OverLimit, Ignored or Secret changed; empty for
+	// the rest.
 	Kind Kind
 	// Files is the number of files below a directory; 0 for a single thing.
 	Files int

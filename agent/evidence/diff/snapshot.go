@@ -56,7 +56,7 @@ type comparison struct {
 	pack   *gitobj.Pack // of new content; nil until there is some
 	packs  []string     // complete packs of this snapshot, paths without extension
 	deltas []delta
-	// removals are files of the baseline whose content the store lacks, and
+	// removals are files of the baseline whose content may not be shown, and
 	// that are gone or hold something else now.
 	removals []*entry
 	ignored  []Omission
@@ -100,6 +100,9 @@ func (c *comparison) run(ctx context.Context) error {
 	}
 	if err := errors.Join(err, c.drop()); err != nil {
 		return err
+	}
+	for i := range c.Omitted {
+		c.Omitted[i].Path = c.b.cfg.Redact.String(c.Omitted[i].Path)
 	}
 	slices.SortStableFunc(c.Omitted, func(a, b Omission) int { return strings.Compare(a.Path, b.Path) })
 	return nil
@@ -245,8 +248,15 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 		return nil
 	}
 	d := delta{path: after.path, old: before, new: after}
+	if c.secretName(d) {
+		return nil
+	}
 	if large {
 		c.over(d, sha, "")
+		return nil
+	}
+	content, ok := c.masked(d, content)
+	if !ok {
 		return nil
 	}
 	if c.stored+after.size > storedPerDiff*c.b.cfg.Limits.DiffBytes {
@@ -254,8 +264,8 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 		return nil
 	}
 	c.stored += after.size
-	if before != nil && c.heavy(before) {
-		c.remove(before)
+	if before != nil && c.unshown(before) {
+		c.removals = append(c.removals, before)
 		d.old = nil // the diff deletes the file and adds it again
 	}
 	if c.pack == nil {
@@ -273,16 +283,18 @@ func (c *comparison) remove(old *entry) {
 	switch {
 	case old.id.IsZero(): // it is not in the baseline's tree
 		c.over(delta{path: old.path, old: old}, "", errBudget.Error())
-	case c.heavy(old):
+	case c.secretName(delta{path: old.path, old: old}):
+	case c.unshown(old):
 		c.removals = append(c.removals, old)
 	default:
 		c.deltas = append(c.deltas, delta{path: old.path, old: old})
 	}
 }
 
-// heavy reports whether the store lacks the content of a baseline file.
-func (c *comparison) heavy(e *entry) bool {
-	return e.mode != gitobj.ModeSymlink && e.size > c.b.cfg.Limits.FileBytes
+// unshown reports whether the diff may not show the content of a baseline file:
+// the store lacks it, or it holds a secret.
+func (c *comparison) unshown(e *entry) bool {
+	return e.secret || e.mode != gitobj.ModeSymlink && e.size > c.b.cfg.Limits.FileBytes
 }
 
 func (c *comparison) over(d delta, sha, detail string) {

@@ -27,6 +27,8 @@ type entry struct {
 	stable bool
 	// ignored: the file is watched by stat alone.
 	ignored bool
+	// secret: the content holds a secret. It is set for entries of a baseline.
+	secret bool
 }
 
 // identity is what a change of a file cannot leave as it was, unless the file
