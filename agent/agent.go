@@ -54,8 +54,10 @@ type Config struct {
 	Version      string
 	// StateDir holds the outbox and what no job may see; WorkDir the workspaces.
 	StateDir, WorkDir string
-	Driver            sandbox.Driver
-	Lookup            func(*protocol.HarnessSpec) (harness.Harness, error)
+	// Hide lists more host paths that no job may see.
+	Hide   []string
+	Driver sandbox.Driver
+	Lookup func(*protocol.HarnessSpec) (harness.Harness, error)
 	// Environ is the environment that jobs inherit from; nil takes the process's.
 	Environ []string
 	// Executable is linked into every job's PATH as "everdict"; empty: none.
@@ -244,7 +246,7 @@ func (r *Runner) open(ctx context.Context) error {
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
-		Hide:         []string{r.cfg.StateDir},
+		Hide:         append([]string{r.cfg.StateDir}, r.cfg.Hide...),
 		Environ:      executor.HostEnviron(r.cfg.Environ),
 		Keep:         r.cfg.Keep,
 		ActsAsYou:    r.cfg.Driver.Name() == "process",

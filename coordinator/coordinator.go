@@ -151,15 +151,16 @@ func (c *Coordinator) Bootstrap(ctx context.Context) (string, error) {
 	return c.keys.Bootstrap(ctx, auth.DefaultWorkspace)
 }
 
-// LocalRunner is the credential of the runner inside this process. Each call
-// replaces the one before.
-func (c *Coordinator) LocalRunner(ctx context.Context, label string) (link.Secret, error) {
-	old, err := c.runners.List(ctx, auth.DefaultWorkspace, localOwner)
-	if err != nil {
-		return "", err
-	}
-	for _, r := range old {
-		if _, err := c.runners.Revoke(ctx, auth.DefaultWorkspace, localOwner, r.ID); err != nil {
+// LocalRunner is the credential of the runner inside this process: the one that
+// it had before, as long as that is good, else a new one.
+func (c *Coordinator) LocalRunner(ctx context.Context, label string, before link.Secret) (link.Secret, error) {
+	if before != "" {
+		r, err := c.runners.Resolve(ctx, string(before))
+		if err == nil && r.RevokedAt == nil && r.Owner == localOwner {
+			c.gateway.Local(r.ID)
+			return before, nil
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return "", err
 		}
 	}

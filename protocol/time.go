@@ -17,6 +17,9 @@ type Time struct{ time.Time }
 // At cuts t to the precision of the wire.
 func At(t time.Time) Time { return Time{t.UTC().Truncate(time.Millisecond)} }
 
+// String is the wire form.
+func (t Time) String() string { return t.UTC().Format(timeLayout) }
+
 // MarshalJSON writes the wire form.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t.IsZero() {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/everdict/everdict/agent/environment"
+	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -38,6 +40,7 @@ func (x *execution) collect(ctx context.Context) error {
 		return err
 	}
 	x.result.Snapshot = snap.Document
+	defer x.a.Redact.Snapshot(&x.result.Snapshot) // also before graders see it
 	if snap.Document.Kind == protocol.EnvPrompt {
 		if m := x.finalMessage(); m != nil {
 			x.result.Snapshot.Output = *m
@@ -51,14 +54,27 @@ func (x *execution) collect(ctx context.Context) error {
 		return fmt.Errorf("read the diff: %w", err)
 	}
 	defer r.Close()
-	if _, err := io.Copy(x.a.Diff, r); err != nil {
+	// The files in it are masked already; what is found here cannot be applied, but
+	// is not told either.
+	before := x.a.Redact.Count()
+	diff := x.a.Redact.Writer(x.a.Diff)
+	_, err = io.Copy(diff, r)
+	if err = errors.Join(err, diff.Close()); err != nil {
 		return fmt.Errorf("keep the diff: %w", err)
+	}
+	if x.a.Redact.Count() > before {
+		x.result.Snapshot.Redacted = true
 	}
 	return nil
 }
 
-// finalMessage is the agent's last word.
+// finalMessage is the agent's last word. One that was cut may begin with half a
+// secret; the trace's was masked before it was cut.
 func (x *execution) finalMessage() *string {
+	cut := x.outcome.FinalMessage != nil && len(*x.outcome.FinalMessage) >= trace.MaxFinalMessage-utf8.UTFMax
+	if said := x.a.Trace.Summary().FinalMessage; cut && said != nil {
+		return said
+	}
 	if x.outcome.FinalMessage != nil {
 		return x.outcome.FinalMessage
 	}

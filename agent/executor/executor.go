@@ -21,6 +21,7 @@ import (
 
 	"github.com/everdict/everdict/agent/environment"
 	"github.com/everdict/everdict/agent/evidence/log"
+	"github.com/everdict/everdict/agent/evidence/redact"
 	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/grader"
 	"github.com/everdict/everdict/agent/harness"
@@ -90,6 +91,8 @@ type Attempt struct {
 	Log   *log.Recorder
 	Trace *trace.Recorder
 	Diff  io.Writer
+	// Redact masks secrets in all of it and in the result; nil masks nothing.
+	Redact *redact.Redactor
 	// OpenTrace reads back what was written to Trace.
 	OpenTrace func() (io.ReadCloser, error)
 	// Environ is added to the environment of the harness: "K=V".
@@ -147,7 +150,7 @@ type execution struct {
 // failure says why. The recorders stay open: the caller closes them.
 func (e *Executor) Run(ctx context.Context, a Attempt) *protocol.CaseResult {
 	x := &execution{
-		Executor: e, a: a, log: e.cfg.Log.With("attempt", a.Name),
+		Executor: e, a: a, log: slog.New(a.Redact.Handler(e.cfg.Log.Handler())).With("attempt", a.Name),
 		result: &protocol.CaseResult{
 			CaseID:          a.Job.Case.ID,
 			Harness:         a.Job.Harness.ID + "@" + a.Job.Harness.Version,
@@ -254,6 +257,7 @@ func (x *execution) finish(ctx context.Context) {
 	if f := x.result.Failure; f != nil && f.LogTail == "" {
 		f.LogTail = x.a.Log.Tail()
 	}
+	x.a.Redact.Result(x.result)
 }
 
 // release ends the sandbox, on a context of its own, and removes the attempt's

@@ -19,22 +19,33 @@ func (x *execution) prepare(ctx context.Context) bool {
 		x.failed(ctx, protocol.StageInstall, err)
 		return false
 	}
-	compute, err := x.cfg.Driver.Start(ctx, x.spec())
+	spec := x.spec()
+	if spec.Network == protocol.NetworkAllowlist {
+		x.failed(ctx, protocol.StageDispatch, &sandbox.UnsupportedError{Driver: x.cfg.Driver.Name(), What: "network",
+			Wanted: protocol.NetworkAllowlist, Reason: "no sandbox of this runner can hold a job to a list of hosts"})
+		return false
+	}
+	compute, err := x.cfg.Driver.Start(ctx, spec)
 	if err != nil {
 		x.failed(ctx, protocol.StageDispatch, err)
 		return false
 	}
-	x.compute = compute
+	x.compute = redacted(compute, x.a.Redact)
 	if x.a.Compute != nil {
 		x.a.Compute(compute)
 	}
+	progress := x.a.Redact.Writer(x.a.Log.Writer(protocol.StreamStdout))
 	x.env, err = x.cfg.Environments.Prepare(ctx, environment.Attempt{
 		Root:     x.root,
 		Private:  filepath.Join(x.cfg.PrivateRoot, x.a.Name),
 		Spec:     x.a.Job.Case.Env,
 		Exec:     x.setup,
-		Progress: x.a.Log.Writer(protocol.StreamStdout),
+		Progress: progress,
+		Redact:   x.a.Redact,
 	})
+	if cerr := progress.Close(); cerr != nil {
+		x.log.Warn("log lacks the end of the environment's progress", "err", cerr)
+	}
 	if err != nil {
 		x.failed(ctx, protocol.StageInstall, err)
 		return false

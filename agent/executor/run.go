@@ -30,7 +30,7 @@ func (x *execution) install(ctx context.Context) bool {
 func (x *execution) run(ctx context.Context) bool {
 	started := func(pid int) {
 		host, _ := os.Hostname()
-		x.a.Trace.Emit(protocol.TraceEvent{Kind: protocol.EventInfra, Scope: "placement", Event: "started", Node: host,
+		x.emit(protocol.TraceEvent{Kind: protocol.EventInfra, Scope: "placement", Event: "started", Node: host,
 			Message: "the harness process has started", Detail: mustJSON(map[string]any{"pid": pid, "os": runtime.GOOS, "arch": runtime.GOARCH})})
 		if x.a.Started != nil {
 			x.a.Started(pid)
@@ -58,7 +58,7 @@ func (x *execution) run(ctx context.Context) bool {
 		x.fail(outcome.Failure)
 	}
 	if f := x.result.Failure; f != nil {
-		x.a.Trace.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: f.Message})
+		x.emit(protocol.TraceEvent{Kind: protocol.EventError, Message: f.Message})
 	}
 	return true
 }
@@ -73,7 +73,8 @@ func (x *execution) harnessEnv() harness.Env {
 		Root:        x.root,
 		WorkDir:     x.env.Dir(),
 		Environ:     append(pairs(x.a.Job.Env), x.a.Environ...),
-		Emit:        x.a.Trace.Emit,
+		Base:        x.cfg.Environ,
+		Emit:        x.emit,
 		Stdout:      x.a.Log.Writer(protocol.StreamStdout),
 		Stderr:      x.a.Log.Writer(protocol.StreamStderr),
 		Timeout:     timeout,
@@ -90,6 +91,9 @@ func (x *execution) execution(ctx context.Context) *protocol.Execution {
 	}
 	if p := x.a.Job.Case.Placement; p != nil && p.OS != "" {
 		e.OSResolved = "declared"
+	}
+	for _, name := range x.a.Redact.NotMaskable() {
+		e.Notes = append(e.Notes, "the value of "+name+" is too short or too common to be masked in the evidence")
 	}
 	if x.compute == nil {
 		return e

@@ -57,6 +57,9 @@ type Env struct {
 	// values. It wins over the spec's literal values and over a harness's own
 	// defaults.
 	Environ []string
+	// Base is the sandbox's own environment, "K=V": what a command sees where
+	// neither the job nor the spec sets a name.
+	Base []string
 	// Emit receives the trace, in order, from one goroutine at a time. An event
 	// without T happened now.
 	Emit func(protocol.TraceEvent)
@@ -113,10 +116,9 @@ func (e Env) Environment(defaults ...string) []string {
 	return append(out, "EVERDICT_RUN_ID="+e.RunID, "EVERDICT_CASE_ID="+e.Case.ID)
 }
 
-// Lookup returns the value that a command would see of a variable that the job
-// or the spec sets; the sandbox's own base environment is not consulted.
+// Lookup returns the value that a command would see of a variable.
 func (e Env) Lookup(name string) (string, bool) {
-	env := e.Environment()
+	env := append(append([]string(nil), e.Base...), e.Environment()...)
 	for i := len(env) - 1; i >= 0; i-- {
 		if k, v, _ := strings.Cut(env[i], "="); k == name {
 			return v, true

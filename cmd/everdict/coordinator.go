@@ -55,7 +55,7 @@ func timing(l cli.LeaseTimings) link.Timing {
 		Heartbeat: l.Heartbeat, LeaseTTL: l.TTL, LeaseMargin: l.FreezeMargin, StartAck: l.StartAck,
 		HeartbeatTimeout: (l.TTL - l.FreezeMargin - l.Heartbeat) / 2,
 		Ping:             l.TTL / 4,
-		DeadPeer:         l.TTL * 2 / 3,
+		DeadPeer:         max(l.TTL*2/3, 2*l.Heartbeat+l.TTL/6),
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +54,8 @@ func credential(o cli.RunnerOptions) (link.Secret, error) {
 	if o.Pair == "" {
 		token, err := agent.ReadCredential("file:"+kept, nil)
 		if errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")
+			return "", &cli.ExitError{Code: exitRevoked,
+				Err: errors.New("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")}
 		}
 		return token, err
 	}
@@ -122,13 +122,14 @@ func exitCode(err error) error {
 		revoked *link.RevokedError
 		taken   *link.TakenOverError
 		update  *link.UpdateRequiredError
+		locked  *agent.LockedError
 	)
 	switch {
 	case errors.As(err, &drained):
 		return &cli.ExitError{Code: exitGaveBack, Err: err}
 	case errors.As(err, &revoked):
 		return &cli.ExitError{Code: exitRevoked, Err: err}
-	case errors.As(err, &taken):
+	case errors.As(err, &taken), errors.As(err, &locked):
 		return &cli.ExitError{Code: exitTakeOver, Err: err}
 	case errors.As(err, &update):
 		return &cli.ExitError{Code: exitUpdate, Err: err}

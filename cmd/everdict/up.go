@@ -13,6 +13,7 @@ import (
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/protocol/client"
+	"github.com/everdict/everdict/protocol/link"
 )
 
 // runUp is a coordinator with a runner in its own process.
@@ -83,15 +84,18 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err != nil {
 		return err
 	}
-	token, err := s.LocalRunner(ctx, "in this process")
+	token, err := localCredential(ctx, s, l.stateDir)
 	if err != nil {
 		return err
+	}
+	if err := process.HideSelf(); err != nil {
+		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
 	driver := process.New(process.Config{})
 	defer driver.Close()
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: l.capabilities, Version: version,
-		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Keep: l.keep,
+		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
 		Driver: driver, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -129,6 +133,21 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	err = errors.Join(err, ignoreDrained(<-ran))
 	leave()
 	return errors.Join(err, <-serving)
+}
+
+// localCredential is the credential of the runner in this process, the same at
+// every start, so that what lies in its outbox is delivered as its own.
+func localCredential(ctx context.Context, s *server, stateDir string) (link.Secret, error) {
+	kept := filepath.Join(stateDir, credentialFile)
+	old, err := agent.ReadCredential("file:"+kept, nil)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	token, err := s.LocalRunner(ctx, "in this process", old)
+	if err != nil || token == old {
+		return token, err
+	}
+	return token, agent.StoreCredential(kept, token)
 }
 
 // ignoreDrained: that unfinished runs were given back is what a person who

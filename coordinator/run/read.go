@@ -164,7 +164,7 @@ func (s *Service) Placement(ctx context.Context, p auth.Principal, id string) (p
 		if message == "" {
 			message = e.Kind
 		}
-		pl.Events = append(pl.Events, protocol.PlacementEvent{Type: e.Kind, Message: message, At: e.At.Format(time.RFC3339Nano)})
+		pl.Events = append(pl.Events, protocol.PlacementEvent{Type: e.Kind, Message: message, At: e.At.String()})
 	}
 	return view, nil
 }

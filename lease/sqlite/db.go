@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -112,6 +113,14 @@ var pragmas = []struct{ name, set, want string }{
 }
 
 func (db *DB) connect(ctx context.Context) error {
+	// SQLite would make the file readable for everybody; its journals follow the file.
+	f, err := os.OpenFile(db.cfg.Path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
 	conn, err := (&sqlite3.SQLiteDriver{}).Open(db.dsn("rwc", ""))
 	if err != nil {
 		return err

@@ -120,7 +120,7 @@ func (c *command) abandon(files []*os.File) {
 // run starts the goroutines of a command whose process has just been started.
 func (c *command) run(files []*os.File) {
 	c.started = time.Now()
-	c.ran0, c.frozen0, _, _ = c.h.watch.read()
+	c.ran0, c.frozen0, _, _ = c.h.watch.Read()
 	for _, f := range files {
 		_ = f.Close()
 	}
@@ -160,7 +160,7 @@ func (c *command) fail(err error) {
 }
 
 func (c *command) elapsed() (ran, frozen time.Duration) {
-	ran, frozen, _, _ = c.h.watch.read()
+	ran, frozen, _, _ = c.h.watch.Read()
 	return max(ran-c.ran0, 0), max(frozen-c.frozen0, 0)
 }
 
@@ -193,7 +193,7 @@ func (c *command) guard() {
 		}
 		return d
 	}
-	if !c.h.watch.await(due, c.reaped) {
+	if !c.h.watch.Await(due, c.reaped) {
 		return
 	}
 	ran, _ := c.elapsed()
@@ -429,8 +429,8 @@ func (c *command) walk(ctx context.Context, ladder sandbox.Ladder) {
 		if err == nil {
 			c.noteSent(r.Signal)
 		}
-		from, _, _, _ := c.h.watch.read()
-		c.h.watch.await(func() time.Duration { return from + r.Grace }, c.reaped, ctx.Done())
+		from, _, _, _ := c.h.watch.Read()
+		c.h.watch.Await(func() time.Duration { return from + r.Grace }, c.reaped, ctx.Done())
 	}
 }
 

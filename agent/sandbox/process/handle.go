@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // handle is one live sandbox.
@@ -27,7 +28,7 @@ type handle struct {
 	enc    enclosure
 	spawn  *spawner
 	info   sandbox.Info
-	watch  *stopwatch
+	watch  *stopwatch.Stopwatch
 
 	gate    chan struct{}
 	release chan struct{} // held by the Release that works
@@ -55,7 +56,7 @@ func (h *handle) start(m *machine) error {
 	}
 	h.m, h.enc, h.spawn = m, enc, sp
 	h.drains = make(map[*stream]struct{})
-	h.watch = newStopwatch(m.now, false)
+	h.watch = stopwatch.New(m.now, false)
 	h.info = m.info()
 	h.info.Limits = limits
 	h.info.Hidden, h.info.NotHidden = sp.hidden, sp.notHidden
@@ -184,7 +185,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 		return fmt.Errorf("process: freeze %s: %w", h.spec.Attempt, err)
 	}
 	h.frozen, h.thawed = true, make(chan struct{})
-	h.watch.set(true)
+	h.watch.Set(true)
 	return nil
 }
 
@@ -206,9 +207,9 @@ func (h *handle) Thaw(ctx context.Context) error {
 		return nil
 	}
 	// The watch goes on first: running time that is not counted would be a way around the timeout.
-	h.watch.set(false)
+	h.watch.Set(false)
 	if err := h.enc.thaw(); err != nil {
-		h.watch.set(true)
+		h.watch.Set(true)
 		return fmt.Errorf("process: thaw %s: %w", h.spec.Attempt, err)
 	}
 	h.markThawed()
@@ -216,7 +217,7 @@ func (h *handle) Thaw(ctx context.Context) error {
 }
 
 func (h *handle) markThawed() {
-	h.watch.set(false)
+	h.watch.Set(false)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.frozen {
@@ -251,7 +252,7 @@ func (h *handle) Usage(context.Context) (sandbox.Usage, error) {
 func (h *handle) measure() sandbox.Usage {
 	var u sandbox.Usage
 	h.enc.usage(&u)
-	_, u.Frozen, _, _ = h.watch.read()
+	_, u.Frozen, _, _ = h.watch.Read()
 	return u
 }
 

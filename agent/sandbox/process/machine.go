@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // machine is what the driver found out about its host, once.
 type machine struct {
 	// instance names this process among all that ever ran on this host.
 	instance string
-	now      func() reading
+	now      func() stopwatch.Reading
 	seq      *atomic.Uint64
 	spawners *spawners
 	base     sandbox.Info
@@ -32,13 +32,4 @@ func (m *machine) info() sandbox.Info {
 	i := m.base
 	i.Limits, i.Notes = slices.Clone(i.Limits), slices.Clone(i.Notes)
 	return i
-}
-
-// epoch anchors the monotonic clock.
-var epoch = time.Now()
-
-// readClocks is the portable pair: Go's monotonic clock and the wall clock.
-func readClocks() reading {
-	now := time.Now()
-	return reading{mono: now.Sub(epoch), wall: now.Round(0).Sub(epoch.Round(0))}
 }

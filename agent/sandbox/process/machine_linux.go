@@ -7,11 +7,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // platform is the Linux part of a machine.
@@ -32,7 +32,7 @@ func probe(cfg Config) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{instance: instance, seq: &sequence, now: bootClock}
+	m := &machine{instance: instance, seq: &sequence, now: stopwatch.Now}
 	m.namespace, m.cfg = ns, cfg
 	m.spawners = newSpawners(func() masker { return newMask(cfg.NoMask) })
 	m.base = sandbox.Info{Driver: Name, ActsAsUser: true}
@@ -142,16 +142,6 @@ func (m *machine) enclose(spec sandbox.Spec) (enclosure, []sandbox.Limit, error)
 		return nil, nil, fmt.Errorf("process: start %s: %w", spec.Attempt, err)
 	}
 	return enc, limits, nil
-}
-
-// bootClock reads the clock that goes on while the machine sleeps and cannot be set: both questions in one.
-func bootClock() reading {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return readClocks()
-	}
-	d := time.Duration(ts.Nano())
-	return reading{mono: d, wall: d}
 }
 
 func readInt(path string) (int64, error) {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // platform is the part of a machine for systems whose process table can only be asked for through ps.
@@ -26,7 +27,7 @@ func probe(cfg Config) (*machine, error) {
 	if cfg.Enclosure != "" && cfg.Enclosure != EnclosureGroup {
 		return nil, fmt.Errorf("process: this system has no enclosure %q", cfg.Enclosure)
 	}
-	m := &machine{instance: fmt.Sprintf("%d-%d", os.Getpid(), epoch.UnixNano()), seq: &sequence, now: readClocks}
+	m := &machine{instance: fmt.Sprintf("%d-%d", os.Getpid(), time.Now().UnixNano()), seq: &sequence, now: stopwatch.Now}
 	m.table = &table{known: make(map[int]*group), cells: make(map[int]*groupCell)}
 	m.spawners = newSpawners(func() masker { return noMask{} })
 	m.base = sandbox.Info{

@@ -1,6 +1,7 @@
-// Package process runs attempts as processes of the host. On Windows it refuses every sandbox: without an
-// enclosure that holds a tree of processes, nothing could be promised about its end.
 package process
+
+// On Windows the driver refuses every sandbox: without an enclosure that holds a tree of processes, nothing could be
+// promised about its end.
 
 import (
 	"context"
