@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/everdict/everdict/agent/evidence/log"
+	"github.com/everdict/everdict/agent/evidence/redact"
 	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/executor"
 	"github.com/everdict/everdict/agent/outbox"
@@ -24,6 +25,7 @@ type attempt struct {
 	ref    link.AttemptRef
 	job    protocol.Job
 	spool  *outbox.Spool
+	redact *redact.Redactor
 	tenure *tenure
 	stop   context.CancelCauseFunc
 	log    *slog.Logger
@@ -137,6 +139,11 @@ func (a *attempt) work(ctx context.Context, doc json.RawMessage) {
 		a.finish(malformed(a.ref.Run, err))
 		return
 	}
+	a.redact = redact.New(append(executor.Secrets(&a.job, a.r.cfg.Environ),
+		// No job is ever told these. Should one find them, nobody else does.
+		redact.Secret{Name: "RUNNER_CREDENTIAL", Value: string(a.r.cfg.Credential)},
+		redact.Secret{Name: "LEASE_TOKEN", Value: string(a.ref.Token)}))
+	a.log = slog.New(a.redact.Handler(a.log.Handler()))
 	if err := a.job.Validate(); err != nil {
 		a.finish(malformed(a.job.Case.ID, err))
 		return
@@ -169,7 +176,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 	}
 	result := a.r.exec.Run(ctx, executor.Attempt{
 		Name: name, Job: &a.job,
-		Log: recorder, Trace: events, Diff: diff,
+		Log: recorder, Trace: events, Diff: diff, Redact: a.redact,
 		OpenTrace: func() (io.ReadCloser, error) { return a.spool.Open(protocol.ChannelTrace) },
 		Environ:   environ,
 		Compute:   a.tenure.started,
@@ -183,7 +190,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 	}
 	sum := events.Summary()
 	result.Evidence = &protocol.Evidence{
-		LogBytes: logged.Bytes, TraceEvents: sum.Events, DiffBytes: diff.n,
+		LogBytes: logged.Bytes, TraceEvents: sum.Events, DiffBytes: diff.n, Redactions: a.redact.Count(),
 		Gaps: append(append(logged.Gaps, sum.Gaps()...), a.spool.Gaps()...),
 	}
 	result.Snapshot.DiffBytes = diff.n
@@ -195,7 +202,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 func (a *attempt) ask(ctx context.Context, question string) (answer link.Answer, err error) {
 	a.tenure.ask(true)
 	defer a.tenure.ask(false)
-	q := link.Ask{AttemptRef: a.ref, ID: protocol.NewID("ask_"), Question: question}
+	q := link.Ask{AttemptRef: a.ref, ID: protocol.NewID("ask_"), Question: a.redact.String(question)}
 	err = a.r.onSession(ctx, func(s *link.RunnerSession) error {
 		var err error
 		answer, err = s.Ask(ctx, q)
@@ -223,6 +230,7 @@ func (a *attempt) giveBack(why *executor.Stopped) {
 
 // finish puts the result into the outbox; from here on it is not lost.
 func (a *attempt) finish(result *protocol.CaseResult) {
+	a.redact.Result(result)
 	if f := result.Failure; f != nil {
 		a.log.Info("attempt ended", "stage", f.Stage, "class", f.Class, "reason", f.Reason, "message", f.Message)
 	} else {
