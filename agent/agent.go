@@ -49,7 +49,7 @@ type Config struct {
 
 	// Slots is how many attempts run at a time. Default 1.
 	Slots int
-	// Capabilities that are offered; nil detects them.
+	// Capabilities that are offered; nil detects them when Run begins.
 	Capabilities []string
 	Version      string
 	// StateDir holds the outbox and what no job may see; WorkDir the workspaces.
@@ -110,9 +110,6 @@ func New(cfg Config) *Runner {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Capabilities == nil {
-		cfg.Capabilities = DetectCapabilities()
 	}
 	if cfg.Environ == nil {
 		cfg.Environ = os.Environ()
@@ -222,6 +219,9 @@ func (r *Runner) open(ctx context.Context) error {
 		return err
 	}
 	r.out = out
+	if r.cfg.Capabilities == nil {
+		r.cfg.Capabilities = DetectCapabilities(ctx, r.cfg.Environ)
+	}
 	swept, err := r.cfg.Driver.Sweep(ctx, func(string) bool { return false })
 	for _, s := range swept {
 		r.log.Warn("ended what an earlier runner left", "attempt", s.Attempt)

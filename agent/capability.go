@@ -1,39 +1,14 @@
 package agent
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime"
+	"context"
 
-	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/agent/doctor"
 )
 
-// DetectCapabilities looks at what this machine can do. Only cheap facts count:
-// a program on PATH, a file, a device.
-func DetectCapabilities() []string {
-	var found []string
-	add := func(name string, ok bool) {
-		if ok {
-			found = append(found, name)
-		}
-	}
-	home, _ := os.UserHomeDir()
-	add(protocol.CapGit, onPath("git"))
-	add(protocol.CapCodexLogin, exists(filepath.Join(home, ".codex", "auth.json")))
-	add(protocol.CapClaudeLogin, exists(filepath.Join(home, ".claude.json")))
-	add(protocol.CapGPU, exists("/dev/nvidia0"))
-	add(protocol.CapOSMacOS, runtime.GOOS == "darwin")
-	add(protocol.CapOSWindows, runtime.GOOS == "windows")
-	return found
-}
-
-func onPath(name string) bool {
-	_, err := exec.LookPath(name)
-	return err == nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// DetectCapabilities looks at what this machine can do, with the environment of the runner ("K=V"; nil takes the
+// process's). It is what `everdict doctor` shows, and takes some seconds at most: a container engine that does not
+// answer within 3 s is none.
+func DetectCapabilities(ctx context.Context, environ []string) []string {
+	return doctor.Capabilities(ctx, doctor.Config{Environ: environ})
 }
