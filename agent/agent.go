@@ -84,6 +84,8 @@ type Runner struct {
 	log  *slog.Logger
 	exec *executor.Executor
 	out  *outbox.Outbox
+	// unlockWork gives the work directory up.
+	unlockWork func() error
 
 	slots    []*slot
 	draining chan struct{}
@@ -144,7 +146,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.out.Close()) }()
+	defer func() { err = errors.Join(err, r.out.Close(), r.unlockWork()) }()
 
 	// Attempts and sessions outlive ctx for as long as it takes to give back.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -214,7 +216,7 @@ func (r *Runner) open(ctx context.Context) error {
 	if err := r.directories(); err != nil {
 		return err
 	}
-	out, err := outbox.Open(outbox.Config{Dir: filepath.Join(r.cfg.StateDir, "outbox"), Logger: r.log})
+	out, err := outbox.Open(outbox.Config{Dir: filepath.Join(r.cfg.StateDir, outboxDir), Logger: r.log})
 	if err != nil {
 		return err
 	}
@@ -229,12 +231,16 @@ func (r *Runner) open(ctx context.Context) error {
 	if err != nil {
 		r.log.Error("what an earlier runner left could not all be ended", "err", err)
 	}
+	// After the sweep: a job that a dead runner left could hold the lock.
+	if r.unlockWork, err = lockWorkDir(r.cfg.WorkDir); err != nil {
+		return errors.Join(err, out.Close())
+	}
 	for _, spool := range out.Unfinished() {
 		if err := r.reportLost(spool); err != nil {
 			r.log.Error("lost attempt could not be reported", "attempt", spool.Attempt(), "err", err)
 		}
 	}
-	for _, dir := range []string{r.workRoot(), r.privateRoot()} {
+	for _, dir := range []string{r.workRoot(), r.privateRoot(), r.askRoot()} {
 		if err := emptyDir(ctx, dir); err != nil {
 			r.log.Error("workspace of an earlier runner could not be removed and is retired", "dir", dir, "err", err)
 		}
@@ -255,9 +261,9 @@ func (r *Runner) open(ctx context.Context) error {
 	return nil
 }
 
-func (r *Runner) workRoot() string    { return filepath.Join(r.cfg.WorkDir, "work") }
-func (r *Runner) askRoot() string     { return filepath.Join(r.cfg.WorkDir, "ask") }
-func (r *Runner) privateRoot() string { return filepath.Join(r.cfg.StateDir, "private") }
+func (r *Runner) workRoot() string    { return filepath.Join(r.cfg.WorkDir, workDir) }
+func (r *Runner) askRoot() string     { return filepath.Join(r.cfg.WorkDir, askDir) }
+func (r *Runner) privateRoot() string { return filepath.Join(r.cfg.StateDir, privateDir) }
 
 func (r *Runner) binDir() string {
 	if r.cfg.Executable == "" {

@@ -104,11 +104,9 @@ func Open(cfg Config) (*Outbox, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, rejectedDir), 0o700); err != nil {
 		return nil, fmt.Errorf("outbox: create: %w", err)
 	}
-	lock := flock.New(filepath.Join(cfg.Dir, lockFile))
-	if ok, err := lock.TryLock(); err != nil {
-		return nil, fmt.Errorf("outbox: lock: %w", err)
-	} else if !ok {
-		return nil, ErrInUse
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
 	}
 	o := &Outbox{cfg: cfg, lock: lock, spools: map[string]*Spool{}, changed: make(chan struct{})}
 	if err := o.recover(); err != nil {
