@@ -5,8 +5,19 @@ import "strings"
 // maxName bounds the name in a marker.
 const maxName = 64
 
-// neutral are markers for the case that "[redacted:NAME]" will not do.
-var neutral = []string{"[redacted]", "<redacted>", "{redacted}", "(redacted)", "*redacted*", "###", "***", "~~~", "^^^", "===", "___", "|||", "???", "!!!", ";;;"}
+// neutral are markers for the case that "[redacted:NAME]" will not do, in the
+// order of preference. The last ones are every printable byte that JSON does not
+// escape, three times: one of them suits any set of secrets but one that begins or ends in
+// each of them.
+var neutral = func() []string {
+	out := []string{"[redacted]", "<redacted>", "{redacted}", "(redacted)", "*redacted*"}
+	for c := byte('!'); c <= '~'; c++ {
+		if c != '"' && c != '\\' {
+			out = append(out, strings.Repeat(string(rune(c)), 3))
+		}
+	}
+	return out
+}()
 
 // markers returns what is put in the place of each secret.
 //

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -175,24 +176,31 @@ func (b *builder) windows(i int, text string, size, step int) {
 	put(text[len(text)-size:])
 }
 
-// jsonForms are what JSON encoders make of text inside of quotes: Go's and
-// JavaScript's, Python's (ASCII), PHP's (slashes), and each of them once more for
-// JSON inside of JSON.
+// jsonForms are what JSON encoders make of text inside of quotes, and each of
+// these once more for JSON inside of JSON. Encoders differ in whether they escape
+// what HTML could misread (Go), slashes (PHP) and all that is not ASCII (Python).
 func jsonForms(text string) []string {
 	if !utf8.ValidString(text) {
 		return nil
 	}
-	html, _ := json.Marshal(text) // a string always encodes
-	plain := quoted(text)
-	ascii := asciiOnly(plain)
-	forms := []string{inner(string(html)), plain, ascii, strings.ReplaceAll(plain, "/", `\/`)}
-	for _, f := range forms[:4] {
-		forms = append(forms, quoted(f))
+	forms := []string{quoted(text)}
+	for _, escape := range []func(string) string{htmlSafe.Replace, slashes.Replace, asciiOnly} {
+		for _, f := range forms[:len(forms):len(forms)] {
+			forms = append(forms, escape(f))
+		}
 	}
 	slices.Sort(forms)
 	forms = slices.Compact(forms)
+	for _, f := range forms[:len(forms):len(forms)] {
+		forms = append(forms, quoted(f))
+	}
 	return slices.DeleteFunc(forms, func(f string) bool { return f == text })
 }
+
+var (
+	htmlSafe = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
+	slashes  = strings.NewReplacer("/", `\/`)
+)
 
 // quoted is text as a JSON string without its quotes and with no escape that is
 // not needed.
@@ -233,19 +241,24 @@ func urlForms(text string) []string {
 		"-_.",                  // older libraries
 		"-_.!~*'();/?:@&=+$,#", // JavaScript's encodeURI
 	} {
-		forms = append(forms, percent(text, keep, "%%%02X"), percent(text, keep, "%%%02x"))
+		forms = append(forms, percent(text, keep))
+	}
+	for _, f := range forms[:len(forms):len(forms)] {
+		forms = append(forms, percentDigits.ReplaceAllStringFunc(f, strings.ToLower))
 	}
 	slices.Sort(forms)
 	return slices.DeleteFunc(slices.Compact(forms), func(f string) bool { return f == text })
 }
 
-func percent(text, keep, format string) string {
+var percentDigits = regexp.MustCompile("%[0-9A-F]{2}")
+
+func percent(text, keep string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte(keep, c) >= 0 {
 			b.WriteByte(c)
 		} else {
-			fmt.Fprintf(&b, format, c)
+			fmt.Fprintf(&b, "%%%02X", c)
 		}
 	}
 	return b.String()
