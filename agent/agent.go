@@ -60,6 +60,10 @@ type Config struct {
 	Lookup func(*protocol.HarnessSpec) (harness.Harness, error)
 	// Environ is the environment that jobs inherit from; nil takes the process's.
 	Environ []string
+	// WithholdProxy keeps the proxy's variables from jobs.
+	WithholdProxy bool
+	// PassCA gives CAFile to jobs, beside the certificates that the system trusts.
+	PassCA bool
 	// Executable is linked into every job's PATH as "everdict"; empty: none.
 	Executable string
 	// Keep leaves workspaces on the disk, for somebody to look at.
@@ -245,6 +249,10 @@ func (r *Runner) open(ctx context.Context) error {
 			r.log.Error("workspace of an earlier runner could not be removed and is retired", "dir", dir, "err", err)
 		}
 	}
+	environ, certificates, err := r.network()
+	if err != nil {
+		return errors.Join(err, out.Close(), r.unlockWork())
+	}
 	r.exec = executor.New(executor.Config{
 		Driver:       r.cfg.Driver,
 		Environments: environment.NewSet(environment.Config{MachineGit: true, Logger: r.log}),
@@ -253,12 +261,28 @@ func (r *Runner) open(ctx context.Context) error {
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
 		Hide:         append([]string{r.cfg.StateDir}, r.cfg.Hide...),
-		Environ:      executor.HostEnviron(r.cfg.Environ),
+		Environ:      environ,
+		Certificates: certificates,
 		Keep:         r.cfg.Keep,
 		ActsAsYou:    r.cfg.Driver.Name() == "process",
 		Log:          r.log,
 	})
 	return nil
+}
+
+// network is what jobs inherit of the runner's environment, and the certificates
+// that they are given, as far as the owner of the machine wants it.
+func (r *Runner) network() (environ []string, c executor.Certificates, err error) {
+	environ = executor.HostEnviron(r.cfg.Environ)
+	if r.cfg.WithholdProxy {
+		environ = executor.WithoutProxy(environ)
+	} else if name := executor.ProxyLogin(environ); name != "" {
+		r.log.Warn("jobs can read the login of the proxy: --pass-proxy=false keeps the proxy's variables from them", "variable", name)
+	}
+	if r.cfg.PassCA && r.cfg.CAFile != "" {
+		c, err = executor.ReadCertificates(r.cfg.CAFile, r.cfg.Environ)
+	}
+	return environ, c, err
 }
 
 func (r *Runner) workRoot() string    { return filepath.Join(r.cfg.WorkDir, workDir) }

@@ -1,36 +1,76 @@
 package executor
 
 import (
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 )
 
-// hostVariables of the runner are part of every job's environment in the process
-// sandbox: the machine's own logins work by them. Everything else must be
-// declared by the harness.
-var hostVariables = []string{
-	"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LC_ALL", "TZ", "SSH_AUTH_SOCK",
-	"XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
-	// Keys and endpoints of model providers (the closed list that existing clients know).
-	"CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL",
-	"OPENAI_API_KEY", "OPENAI_BASE_URL",
-	// The way out of the network.
-	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
-	// Windows cannot start a process without these.
-	"SystemRoot", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PATHEXT", "COMSPEC",
-}
+// What a job inherits of the runner's environment; everything else must be declared by the harness.
+var (
+	// hostVariables are of use on the host only: the machine's own logins work by them.
+	hostVariables = []string{
+		"HOME", "USER", "LOGNAME", "SHELL", "PATH", "SSH_AUTH_SOCK",
+		"XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
+		// Windows cannot start a process without these.
+		"SystemRoot", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PATHEXT", "COMSPEC",
+	}
+	// jobVariables mean the same in a container.
+	jobVariables = []string{
+		"LANG", "LC_ALL", "TZ",
+		// Keys and endpoints of model providers (the closed list that existing clients know).
+		"CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL",
+		"OPENAI_API_KEY", "OPENAI_BASE_URL",
+	}
+	// proxyVariables are the way out of the network. They may hold a password, and can be withheld (F37).
+	proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+)
 
 // defaultPath is used where the runner itself has no PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// HostEnviron picks from a runner's environment what its jobs inherit.
+// HostEnviron picks from a runner's environment what its jobs inherit in the process sandbox.
 func HostEnviron(environ []string) []string {
+	return pick(environ, hostVariables, jobVariables, proxyVariables)
+}
+
+// ContainerEnviron picks from a runner's environment what its jobs inherit in a container, where the host's paths and
+// names mean nothing.
+func ContainerEnviron(environ []string) []string { return pick(environ, jobVariables, proxyVariables) }
+
+// WithoutProxy takes the proxy's variables out of an environment.
+func WithoutProxy(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(kv string) bool { return named(kv, proxyVariables) })
+}
+
+// ProxyLogin names the first proxy variable of an environment that holds a user or a password; empty: none does.
+func ProxyLogin(environ []string) string {
+	for _, kv := range environ {
+		name, value, _ := strings.Cut(kv, "=")
+		if !named(kv, proxyVariables) {
+			continue
+		}
+		if !strings.Contains(value, "://") {
+			value = "http://" + value
+		}
+		if u, err := url.Parse(value); err == nil && u.User != nil {
+			return name
+		}
+	}
+	return ""
+}
+
+func named(kv string, names []string) bool {
+	name, _, _ := strings.Cut(kv, "=")
+	return slices.Contains(names, name)
+}
+
+func pick(environ []string, lists ...[]string) []string {
 	var out []string
 	for _, kv := range environ {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(hostVariables, name) {
+		if slices.ContainsFunc(lists, func(names []string) bool { return named(kv, names) }) {
 			out = append(out, kv)
 		}
 	}

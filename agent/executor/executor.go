@@ -54,6 +54,8 @@ type Config struct {
 	Hide []string
 	// Environ is the base environment of every job; nil takes HostEnviron.
 	Environ []string
+	// Certificates are given to every job; the zero value gives none.
+	Certificates Certificates
 	// Keep leaves workspaces on the disk.
 	Keep bool
 	// ActsAsYou is recorded: jobs run as the runner's own user.
@@ -290,6 +292,9 @@ func (x *execution) mkdir() error {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("make the attempt's directory: %w", err)
 		}
+	}
+	if err := x.cfg.Certificates.lay(x.root); err != nil {
+		return fmt.Errorf("give the job its certificates: %w", err)
 	}
 	return nil
 }

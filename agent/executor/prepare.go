@@ -67,7 +67,7 @@ func (x *execution) spec() sandbox.Spec {
 	s := sandbox.Spec{
 		Attempt: x.a.Name,
 		Dir:     x.root,
-		Env:     jobEnviron(x.cfg.Environ, x.cfg.BinDir, filepath.Join(x.root, tmpDir)),
+		Env:     jobEnviron(x.cfg.Certificates.environ(x.cfg.Environ, x.root), x.cfg.BinDir, filepath.Join(x.root, tmpDir)),
 		Image:   c.Image,
 		Hide:    append([]string{x.cfg.PrivateRoot}, x.cfg.Hide...),
 	}
