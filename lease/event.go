@@ -63,8 +63,10 @@ type Event struct {
 	Runner string
 	// Started says whether that attempt had been acknowledged as started.
 	Started bool
-	// Failures are the attempts so far that count against the job's maximum.
-	Failures int
+	// Failures are the attempts so far that count against MaxAttempts, the job's maximum; Unstarted those that no runner
+	// acknowledged as started, which count against MaxUnstarted. A job is Exhausted when either has reached its maximum.
+	Failures, MaxAttempts   int
+	Unstarted, MaxUnstarted int
 	// Stop is the outcome that was asked of the holder: a cancel came before this change.
 	Stop Outcome
 	// Outcome of a settled job.

@@ -322,7 +322,7 @@ func (o *owner) touchHome(h *home) {
 // event starts the description of a change of a job.
 func (o *owner) event(k Kind, ln *lane, e *entry) Event {
 	return Event{Kind: k, Job: e.id, Workspace: ln.key.workspace, Pool: ln.key.pool, Class: ln.key.class, Attempt: e.attempt,
-		Failures: e.failures, At: at(o.now())}
+		Failures: e.failures, MaxAttempts: e.maxAttempts, Unstarted: e.unstarted, MaxUnstarted: o.cfg.MaxUnstarted, At: at(o.now())}
 }
 
 func (o *owner) liveEvent(k Kind, l *live) Event {

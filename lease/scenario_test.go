@@ -251,7 +251,12 @@ func TestP14_RunnersSendNoTimes(t *testing.T) {
 func TestF6_NoStartAcknowledgement(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := openQueue(t, openDB(t), lease.Config{MaxUnstarted: 3})
+		var settled lease.Event
+		q := openQueue(t, openDB(t), lease.Config{MaxUnstarted: 3, Committed: func(events []lease.Event) {
+			if ev := events[len(events)-1]; ev.Kind == lease.JobSettled {
+				settled = ev
+			}
+		}})
 		enqueue(t, q, job("j1"))
 		hung := plain("hung")
 		if err := q.SetRunner(t.Context(), hung); err != nil {
@@ -277,6 +282,9 @@ func TestF6_NoStartAcknowledgement(t *testing.T) {
 			if err != nil || len(runners) != 1 || runners[0].Degraded.IsZero() || !runners[0].Online {
 				t.Errorf("runners %+v, %v", runners, err)
 			}
+		}
+		if settled.Unstarted != 3 || settled.MaxUnstarted != 3 || settled.Failures != 0 || settled.MaxAttempts != 3 {
+			t.Errorf("the event says neither limit: %+v", settled)
 		}
 		enqueue(t, q, job("j2"))
 		start(t, q, take(t, q, hung))

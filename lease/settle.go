@@ -163,7 +163,7 @@ func (o *owner) release(tx *sqlite.Tx, l *live, rel release, hook Hook) (Disposi
 		return Disposition{State: Queued}, o.requeue(tx, l, e, rel, hook)
 	}
 	ev := o.liveEvent(JobSettled, l)
-	ev.Failures, ev.Cause, ev.Reason = e.failures, rel.cause, rel.reason
+	ev.Failures, ev.Unstarted, ev.Cause, ev.Reason = e.failures, e.unstarted, rel.cause, rel.reason
 	ev.Outcome = Exhausted
 	if l.stop != OutcomeNone {
 		ev.Outcome, ev.Reason = l.stop, l.reason
@@ -176,7 +176,7 @@ func (o *owner) requeue(tx *sqlite.Tx, l *live, e entry, rel release, hook Hook)
 		e.deadlineAt = o.deadlineOf(&e) // what ran has not waited; what nobody started has
 	}
 	ev := o.liveEvent(JobRequeued, l)
-	ev.State, ev.Failures, ev.Cause, ev.Reason, ev.Deadline = Queued, e.failures, rel.cause, rel.reason, at(e.deadlineAt)
+	ev.State, ev.Failures, ev.Unstarted, ev.Cause, ev.Reason, ev.Deadline = Queued, e.failures, e.unstarted, rel.cause, rel.reason, at(e.deadlineAt)
 	err := o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {
 		_, err := tx.Exec(updateRequeued, e.deadlineAt, e.failures, e.unstarted, rel.reason, e.seq)
 		return err

@@ -187,12 +187,16 @@ func (s *Service) failureOf(ev *lease.Event) protocol.Failure {
 		f.Reason, f.Code, f.Message = protocol.ReasonUnschedulable, protocol.CodeUpstreamError, sentence("no runner took the run before its queue deadline", ev.Reason)
 		f.Retryable = true
 	default:
-		f.Reason, f.Code, f.Message = protocol.ReasonLost, protocol.CodeUpstreamError,
-			fmt.Sprintf("%s; %d attempts were lost, which is the limit", causeSentence(ev), ev.Failures)
+		what, limit := "lost", protocol.Limit{Name: "maxAttempts", Unit: "attempts", Configured: float64(ev.MaxAttempts), Measured: float64(ev.Failures)}
+		if ev.Failures < ev.MaxAttempts {
+			what = "never started"
+			limit = protocol.Limit{Name: "maxUnstarted", Unit: "attempts", Configured: float64(ev.MaxUnstarted), Measured: float64(ev.Unstarted)}
+		}
+		f.Reason, f.Code, f.Limit = protocol.ReasonLost, protocol.CodeUpstreamError, &limit
+		f.Message = fmt.Sprintf("%s; attempts %s: %g, the limit is %g", causeSentence(ev), what, limit.Measured, limit.Configured)
 		if ev.Cause == lease.CauseRestart {
 			f.Reason = protocol.ReasonCoordinatorRestart
 		}
-		f.Limit = &protocol.Limit{Name: "maxAttempts", Unit: "attempts", Configured: float64(ev.Failures), Measured: float64(ev.Failures)}
 	}
 	return f
 }
