@@ -16,9 +16,7 @@ import (
 var _ link.Handler = (*Gateway)(nil)
 
 func (g *Gateway) session(c *link.CoordinatorSession) (*session, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s := g.sessions[c.Principal().Runner]; s != nil && s.link == c {
+	if s := g.connected(c.Principal().Runner); s != nil && s.link == c {
 		return s, nil
 	}
 	return nil, &link.RemoteError{Code: link.CodeReplaced, Message: "a newer session of this runner is connected"}
@@ -84,14 +82,16 @@ func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a li
 	if err != nil {
 		return nil, link.EvidenceReady{}, err
 	}
-	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Run, a.Epoch)
-	if errors.Is(err, store.ErrNotFound) || err == nil && runner != s.holder.Runner.ID {
+	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Job, a.Epoch)
+	if errors.Is(err, store.ErrNotFound) || err == nil && (runner != s.holder.Runner.ID || a.Run != a.Job) {
+		// A run's job has the run's name: who says otherwise speaks of one attempt
+		// and means another.
 		return nil, link.EvidenceReady{}, &link.RemoteError{Code: string(protocol.CodeNotFound), Message: "this attempt is not known, or not this runner's"}
 	}
 	if err != nil {
 		return nil, link.EvidenceReady{}, err
 	}
-	stored, err := g.cfg.Evidence.Attempt(a.Run, a.Epoch)
+	stored, err := g.cfg.Evidence.Attempt(a.Job, a.Epoch)
 	if err != nil {
 		return nil, link.EvidenceReady{}, err
 	}

@@ -42,10 +42,20 @@ type Gateway struct {
 	log      *slog.Logger
 	acceptor *link.Acceptor
 
-	mu       sync.Mutex
-	sessions map[string]*session // by runner
-	local    map[string]bool     // runners inside this process
-	last     map[string]string   // the instance that a runner had last
+	mu    sync.Mutex
+	seats map[string]*seat // by runner
+	local map[string]bool  // runners inside this process
+}
+
+// seat is where the sessions of one runner follow each other.
+type seat struct {
+	// turn is held over what a session's coming or going, or a new audience, tells
+	// the queue, so that the queue hears it in the order in which it happened.
+	// It is taken before Gateway.mu, and never on the writer's goroutine.
+	turn sync.Mutex
+
+	session  *session // guarded by Gateway.mu; nil: not connected
+	instance string   // guarded by Gateway.mu: the process that had it last
 }
 
 // LocalHome is the pool whose admission limits the runners inside this process
@@ -70,12 +80,18 @@ func (s *session) lease() lease.Runner {
 	return s.runner
 }
 
+func (s *session) set(r lease.Runner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runner = r
+}
+
 // New returns a gateway and makes the run service tell it what concerns runners.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Log, sessions: map[string]*session{}, local: map[string]bool{}, last: map[string]string{}}
+	g := &Gateway{cfg: cfg, log: cfg.Log, seats: map[string]*seat{}, local: map[string]bool{}}
 	acceptor, err := link.NewAcceptor(link.AcceptConfig{
 		Handler: g, Authenticate: g.authenticate, MinVersion: cfg.MinVersion, Version: cfg.Version,
 		Timing: cfg.Timing, Logger: cfg.Log,
@@ -137,22 +153,30 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
 		Capabilities: capabilities, Slots: h.Slots,
 	})
+	at := g.seat(record.ID)
+	at.turn.Lock()
+	defer at.turn.Unlock()
 	g.mu.Lock()
 	s.holder.Local = g.local[record.ID]
-	old, before := g.sessions[record.ID], g.last[record.ID]
-	g.sessions[record.ID], g.last[record.ID] = s, h.Instance
+	old, before := at.session, at.instance
+	at.session, at.instance = s, h.Instance
 	g.mu.Unlock()
 	if old != nil {
 		g.takeOver(old, s)
+	}
+	// The credential was good when the connection was accepted, which may be a
+	// while ago. From here on a revocation finds the session.
+	if g.cfg.Runners.Revoked(record.ID) {
+		return link.Welcome{}, &link.RevokedError{Message: "this runner was revoked"}
 	}
 	home := "runner " + record.ID // a paired machine's slots are its own limit
 	if s.holder.Local {
 		home = LocalHome
 	}
-	s.runner = lease.Runner{
+	s.set(lease.Runner{
 		ID: record.ID, Home: home, Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
-	}
+	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {
 		return link.Welcome{}, err
@@ -172,6 +196,28 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
 }
 
+// seat is the place of a runner.
+func (g *Gateway) seat(runnerID string) *seat {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at := g.seats[runnerID]
+	if at == nil {
+		at = &seat{}
+		g.seats[runnerID] = at
+	}
+	return at
+}
+
+// connected is the live session of a runner; nil if there is none.
+func (g *Gateway) connected(runnerID string) *session {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at := g.seats[runnerID]; at != nil {
+		return at.session
+	}
+	return nil
+}
+
 // takeOver closes the older session of a runner. The same process that has
 // reconnected is told nothing.
 func (g *Gateway) takeOver(old, s *session) {
@@ -188,11 +234,14 @@ func (g *Gateway) takeOver(old, s *session) {
 // Closed implements link.Handler.
 func (g *Gateway) Closed(c *link.CoordinatorSession, err error) {
 	id := c.Principal().Runner
+	at := g.seat(id)
+	at.turn.Lock()
+	defer at.turn.Unlock()
 	g.mu.Lock()
-	s := g.sessions[id]
+	s := at.session
 	current := s != nil && s.link == c
 	if current {
-		delete(g.sessions, id)
+		at.session = nil
 	}
 	g.mu.Unlock()
 	if !current {
@@ -245,9 +294,7 @@ func (g *Gateway) Committed(events []lease.Event) {
 // stopping tells the holder of an attempt to end it. It is called on the writer's
 // goroutine.
 func (g *Gateway) stopping(ev lease.Event) {
-	g.mu.Lock()
-	s := g.sessions[ev.Runner]
-	g.mu.Unlock()
+	s := g.connected(ev.Runner)
 	if s == nil {
 		return // it hears it when it comes back
 	}
@@ -261,26 +308,37 @@ func (g *Gateway) stopping(ev lease.Event) {
 // audience makes the runners of a workspace serve somebody new.
 func (g *Gateway) audience(workspace string) {
 	g.mu.Lock()
-	var all []*session
-	for _, s := range g.sessions {
-		if s.holder.Local || s.workspace == workspace {
-			all = append(all, s)
+	var all []*seat
+	for _, at := range g.seats {
+		if s := at.session; s != nil && (s.holder.Local || s.workspace == workspace) {
+			all = append(all, at)
 		}
 	}
 	g.mu.Unlock()
-	for _, s := range all {
-		serves := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local)
-		s.mu.Lock()
-		same := slices.Equal(serves, s.runner.Serves)
-		s.runner.Serves = serves
-		r := s.runner
-		s.mu.Unlock()
-		if same {
-			continue
-		}
-		if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
-			g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)
-		}
+	for _, at := range all {
+		g.serve(at)
+	}
+}
+
+// serve tells the queue whom the runner in a seat serves now, if that has changed.
+func (g *Gateway) serve(at *seat) {
+	at.turn.Lock()
+	defer at.turn.Unlock()
+	g.mu.Lock()
+	s := at.session
+	g.mu.Unlock()
+	if s == nil {
+		return
+	}
+	r := s.lease()
+	serves := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local)
+	if slices.Equal(serves, r.Serves) {
+		return
+	}
+	r.Serves = serves
+	s.set(r)
+	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
+		g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)
 	}
 }
 
@@ -290,10 +348,7 @@ func (g *Gateway) Revoked(runnerID string) {
 	if err := g.cfg.Queue.Fence(context.Background(), runnerID); err != nil {
 		g.log.Error("leases of a revoked runner could not be fenced", "runner", runnerID, "err", err)
 	}
-	g.mu.Lock()
-	s := g.sessions[runnerID]
-	g.mu.Unlock()
-	if s != nil {
+	if s := g.connected(runnerID); s != nil {
 		go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
 	}
 }

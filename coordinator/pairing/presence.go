@@ -59,6 +59,14 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	return func() { r.detach(runner.ID, session) }
 }
 
+// Revoked says whether this process has revoked a runner: its token may have been
+// resolved before.
+func (r *Runners) Revoked(runnerID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revoked[runnerID]
+}
+
 // Seen says that a heartbeat came. Without a session it does nothing: the runner
 // was revoked a moment ago.
 func (r *Runners) Seen(runnerID string, beat Beat) {
