@@ -20,8 +20,10 @@ type pattern struct {
 	secret int // whose it is
 }
 
-// index finds patterns. Every position of a text is put to a filter by its next
-// eight bytes; only what passes is compared.
+// index finds patterns. A filter looks at the text four positions at a time: of a
+// pattern that begins at any of them, five bytes lie at the last one, and these are bytes
+// 0 to 4, 1 to 5, 2 to 6 or 3 to 7 of the pattern. What passes goes to a second
+// filter, one position at a time with all eight bytes, and only then is text compared.
 type index struct {
 	// patterns are sorted by their first eight bytes, then by length, the longest
 	// first.
@@ -32,16 +34,43 @@ type index struct {
 	first    []int
 	// at finds a prefix's place in prefixes.
 	at map[uint64]int
-	// filter has a bit for the hash of each prefix.
-	filter []uint64
-	shift  uint
+	// coarse knows the five bytes at offsets 0 to 3 of each prefix, fine its eight.
+	coarse, fine filter
+	// member are the bytes that prefixes consist of.
+	member [256]bool
 	// rank orders secrets: the longer value names a place that two cover.
 	rank []int
 }
 
-// hash spreads the bytes of a prefix: the multiplier is 2^64 divided by the
-// golden ratio, and the high bits are taken.
-func (x *index) hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 >> x.shift }
+// filter is a set of numbers that may hold some more.
+type filter struct {
+	bits  []uint64
+	shift uint
+}
+
+// newFilter has room for n numbers with one wrong answer in 16. 2^18 bits are what
+// a first-level cache holds.
+func newFilter(n int) filter {
+	log := min(max(bits.Len(uint(n*16)), 12), 18)
+	return filter{bits: make([]uint64, 1<<log/64), shift: uint(64 - log)}
+}
+
+// place returns where v's bit is. The multiplier is 2^64 divided by the golden
+// ratio; the high bits are taken, which depend on all of v.
+func (f *filter) place(v uint64) (word, bit uint64) {
+	h := v * 0x9e3779b97f4a7c15 >> (f.shift & 63)
+	return h / 64, 1 << (h % 64)
+}
+
+func (f *filter) add(v uint64) {
+	word, bit := f.place(v)
+	f.bits[word] |= bit
+}
+
+func (f *filter) has(v uint64) bool {
+	word, bit := f.place(v)
+	return f.bits[word]&bit != 0
+}
 
 func newIndex(patterns []pattern, rank []int) *index {
 	x := &index{patterns: patterns, rank: rank, at: make(map[uint64]int)}
@@ -57,26 +86,42 @@ func newIndex(patterns []pattern, rank []int) *index {
 		}
 	}
 	x.first = append(x.first, len(x.patterns))
-	// 32 bits for each prefix let one position in 32 through by mistake; 2^18 bits
-	// are what a first-level cache holds.
-	log := min(max(bits.Len(uint(len(x.prefixes)*32)), 12), 18)
-	x.shift = uint(64 - log)
-	x.filter = make([]uint64, 1<<log/64)
+	x.coarse, x.fine = newFilter(4*len(x.prefixes)), newFilter(len(x.prefixes))
 	for _, k := range x.prefixes {
-		h := x.hash(k)
-		x.filter[h/64] |= 1 << (h % 64)
+		v := bits.ReverseBytes64(k)
+		x.fine.add(v)
+		for range 4 {
+			x.coarse.add(v << 24 >> 24)
+			v >>= 8
+		}
+		for range prefixBytes {
+			x.member[byte(k)] = true
+			k >>= 8
+		}
 	}
 	return x
 }
 
 // next returns the first position from i on at which p may hold a pattern, or
-// the first one with fewer than eight bytes behind it.
+// the first one with fewer than eight bytes behind it that may begin one.
 func (x *index) next(p []byte, i int) int {
-	filter, shift := x.filter, x.shift&63
-	for ; i+prefixBytes <= len(p); i++ {
-		h := binary.BigEndian.Uint64(p[i:]) * 0x9e3779b97f4a7c15 >> shift
-		if filter[h/64]&(1<<(h%64)) != 0 {
-			return i
+	from := i
+	for ; i+prefixBytes <= len(p); i += 4 {
+		v := binary.LittleEndian.Uint64(p[i:])
+		if !x.coarse.has(v >> 24) {
+			continue
+		}
+		for at := i; at < i+4 && at+prefixBytes <= len(p); at++ {
+			if x.fine.has(binary.LittleEndian.Uint64(p[at:])) {
+				return at
+			}
+		}
+	}
+	// The last round can have gone past positions that have eight bytes no more.
+	i = max(min(i, len(p)-prefixBytes+1), from)
+	for at := len(p) - 1; at >= i; at-- {
+		if !x.member[p[at]] {
+			return at + 1
 		}
 	}
 	return i
