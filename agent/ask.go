@@ -17,17 +17,23 @@ import (
 	"github.com/everdict/everdict/protocol/link"
 )
 
-// AskSocketEnv names the unix socket through which a job asks a person. One JSON
-// line in ({"question": ...}), one JSON line out ({"approved": ..., "comment": ...}).
-const AskSocketEnv = "EVERDICT_ASK_SOCKET"
+// maxAsks is how many questions of one attempt are taken at a time. Each holds a
+// descriptor and a goroutine of the runner, a stream of its session and a wait in
+// the coordinator, and a job may ask in a loop.
+const maxAsks = 32
 
 // askDeadline bounds the reading of a question; the answer may take days.
 const askDeadline = 10 * time.Second
+
+// acceptPause is how long the listening rests after a connection could not be
+// taken.
+const acceptPause = 100 * time.Millisecond
 
 // asker takes the questions of one attempt's job and hands on the answers.
 type asker struct {
 	listener net.Listener
 	put      func(ctx context.Context, question string) (link.Answer, error)
+	places   chan struct{}
 	wg       sync.WaitGroup
 }
 
@@ -42,7 +48,7 @@ func listenAsk(ctx context.Context, dir string, put func(context.Context, string
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
 	}
-	a := &asker{listener: l, put: put}
+	a := &asker{listener: l, put: put, places: make(chan struct{}, maxAsks)}
 	a.wg.Go(func() { a.accept(ctx) })
 	return a, path, nil
 }
@@ -57,10 +63,27 @@ func (a *asker) close() {
 func (a *asker) accept(ctx context.Context) {
 	for {
 		conn, err := a.listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+		if err != nil { // no descriptor is free: one will be
+			select {
+			case <-time.After(acceptPause):
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case a.places <- struct{}{}:
+		default:
+			// What fits into the socket's buffer does not block.
+			_ = json.NewEncoder(conn).Encode(askReply{Error: fmt.Sprintf("%d questions of this run wait already", maxAsks)})
+			_ = conn.Close()
+			continue
+		}
 		a.wg.Go(func() {
+			defer func() { <-a.places }()
 			defer conn.Close()
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			defer stop()
@@ -69,26 +92,27 @@ func (a *asker) accept(ctx context.Context) {
 	}
 }
 
+// askReply is the line out.
+type askReply struct {
+	Approved bool   `json:"approved"`
+	Comment  string `json:"comment,omitempty"`
+	Error    string `json:"error,omitempty"`
+}
+
 func (a *asker) answer(ctx context.Context, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(askDeadline))
 	line, err := bufio.NewReader(io.LimitReader(conn, link.MaxText)).ReadBytes('\n')
 	if err != nil {
 		return
 	}
-	var q struct {
-		Question string `json:"question"`
-	}
-	reply := struct {
-		Approved bool   `json:"approved"`
-		Comment  string `json:"comment,omitempty"`
-		Error    string `json:"error,omitempty"`
-	}{}
+	var q protocol.AskQuestion
+	var reply protocol.AskReply
 	if err := json.Unmarshal(line, &q); err != nil || q.Question == "" {
 		reply.Error = `want one line {"question": "..."}`
 	} else if ans, err := a.put(ctx, q.Question); err != nil {
 		reply.Error = err.Error()
 	} else {
-		reply.Approved, reply.Comment = ans.Approved, ans.Comment
+		reply.Approved, reply.Comment = &ans.Approved, ans.Comment
 	}
 	_ = json.NewEncoder(conn).Encode(reply)
 }

@@ -171,7 +171,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 	if err != nil {
 		a.log.Error("this attempt cannot ask a person", "err", err)
 	} else {
-		environ = append(environ, AskSocketEnv+"="+socket)
+		environ = append(environ, protocol.AskSocketEnv+"="+socket)
 		defer asks.close()
 	}
 	result := a.r.exec.Run(ctx, executor.Attempt{

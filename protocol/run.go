@@ -153,6 +153,7 @@ type Origin struct {
 	Executor      string `json:"executor,omitempty"`
 	ScheduleID    string `json:"scheduleId,omitempty"`
 	EventID       string `json:"eventId,omitempty"`
+	EventKind     string `json:"eventKind,omitempty"`
 	CausedByRunID string `json:"causedByRunId,omitempty"`
 }
 

@@ -2,7 +2,8 @@ package protocol
 
 import "slices"
 
-// Capabilities that a runner can offer. The functional ones gate placement.
+// Capabilities that a runner can offer. Placement asks for the first eight; the
+// rest is for people to see.
 const (
 	CapGit         = "git"
 	CapDocker      = "docker"
@@ -17,15 +18,11 @@ const (
 	CapClaudeLogin = "claude-login"
 )
 
-var functionalCapabilities = []string{CapGit, CapDocker, CapBrowser, CapComputerUse, CapTopology, CapOSWindows, CapOSMacOS, CapGPU}
-
-var capabilities = append([]string{CapSandbox, CapCodexLogin, CapClaudeLogin}, functionalCapabilities...)
+var capabilities = []string{CapGit, CapDocker, CapBrowser, CapComputerUse, CapTopology, CapOSWindows, CapOSMacOS, CapGPU,
+	CapSandbox, CapCodexLogin, CapClaudeLogin}
 
 // KnownCapability reports whether name is in the vocabulary.
 func KnownCapability(name string) bool { return slices.Contains(capabilities, name) }
-
-// FunctionalCapability reports whether name gates placement.
-func FunctionalCapability(name string) bool { return slices.Contains(functionalCapabilities, name) }
 
 // PairRequest is the body of POST /runners.
 type PairRequest struct {

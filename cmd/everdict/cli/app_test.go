@@ -344,7 +344,7 @@ func TestAsk(t *testing.T) {
 				io.WriteString(conn, row.reply)
 			}()
 			a := newTestApp(t, "")
-			a.env[askSocketEnv] = filepath.Join(dir, "s")
+			a.env[protocol.AskSocketEnv] = filepath.Join(dir, "s")
 			code := a.run(t.Context(), []string{"ask", `May "I"?`})
 			if got, want := <-asked, `{"question":"May \"I\"?"}`+"\n"; got != want {
 				t.Errorf("the runner was sent %q, want %q", got, want)
@@ -386,7 +386,7 @@ func TestAskIsInterrupted(t *testing.T) {
 		cancel(&interruptError{os.Interrupt})
 	}()
 	a := newTestApp(t, "")
-	a.env[askSocketEnv] = filepath.Join(dir, "s")
+	a.env[protocol.AskSocketEnv] = filepath.Join(dir, "s")
 	if code := a.run(ctx, []string{"ask", "anybody?"}); code != 130 {
 		t.Errorf("exit code %d, want 130: %s", code, &a.stderr)
 	}

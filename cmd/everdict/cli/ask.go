@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// askSocketEnv names the unix socket on which the runner takes questions.
-const askSocketEnv = "EVERDICT_ASK_SOCKET"
+	"github.com/everdict/everdict/protocol"
+)
 
 // maxAnswer bounds the line that answers a question.
 const maxAnswer = 1 << 20
@@ -39,9 +38,9 @@ Exit codes: 0 approved, 1 rejected, 2 nobody could be asked.`,
 		Args:        args("question"),
 		Annotations: map[string]string{noConfig: ""},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			socket := a.getenv(askSocketEnv)
+			socket := a.getenv(protocol.AskSocketEnv)
 			if socket == "" {
-				return &adviceError{errors.New("there is nobody to ask: " + askSocketEnv + " is not set"),
+				return &adviceError{errors.New("there is nobody to ask: " + protocol.AskSocketEnv + " is not set"),
 					"everdict ask works inside a run only; a runner sets the variable"}
 			}
 			answer, err := ask(cmd.Context(), socket, args[0])
@@ -74,7 +73,7 @@ func ask(ctx context.Context, socket, question string) (*askAnswer, error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	line, err := json.Marshal(map[string]string{"question": question})
+	line, err := json.Marshal(protocol.AskQuestion{Question: question})
 	if err != nil {
 		return nil, err
 	}
@@ -88,12 +87,7 @@ func ask(ctx context.Context, socket, question string) (*askAnswer, error) {
 		}
 		return nil, err
 	}
-	var answer struct {
-		Approved *bool  `json:"approved"`
-		Comment  string `json:"comment"`
-		// Error says why nobody could be asked.
-		Error string `json:"error"`
-	}
+	var answer protocol.AskReply
 	switch err := json.Unmarshal(reply, &answer); {
 	case err != nil:
 		return nil, fmt.Errorf("the runner's answer does not decode: %w", err)
