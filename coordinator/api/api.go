@@ -20,8 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
@@ -223,6 +221,3 @@ func (s *Server) log(rt route, c *call, took time.Duration, err error) {
 	}
 	s.cfg.Log.LogAttrs(c.r.Context(), level, "request", attrs...)
 }
-
-// Registry is where the server's metrics are; others may add theirs.
-func (s *Server) Registry() *prometheus.Registry { return s.metrics.registry }

@@ -2,9 +2,7 @@ package run
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 
@@ -21,14 +19,6 @@ const (
 	inlineTraceBytes  = 4 << 20
 	inlineDiffBytes   = 1 << 20
 )
-
-func decodeSpec(doc []byte) (spec, error) {
-	var sp spec
-	if err := json.Unmarshal(doc, &sp); err != nil {
-		return spec{}, fmt.Errorf("run: decode a spec: %w", err)
-	}
-	return sp, nil
-}
 
 // result is what the run's last attempt produced, with its trace and diff up to
 // their bounds.

@@ -35,11 +35,7 @@ func (s *Service) Get(ctx context.Context, p auth.Principal, id string) (protoco
 	if err != nil {
 		return protocol.Run{}, err
 	}
-	doc, err := s.cfg.Store.RunSpec(ctx, r.ID)
-	if err != nil {
-		return protocol.Run{}, err
-	}
-	sp, err := decodeSpec(doc)
+	sp, err := s.spec(ctx, r.ID)
 	if err != nil {
 		return protocol.Run{}, err
 	}

@@ -31,13 +31,9 @@ func (h Holder) provenance(attempt int64) *protocol.Provenance {
 
 // Job is the document that a runner gets with its lease.
 func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
-	doc, err := s.cfg.Store.RunSpec(ctx, l.Job)
+	sp, err := s.spec(ctx, l.Job)
 	if err != nil {
-		return nil, fmt.Errorf("run: hand out %s: %w", l.Job, err)
-	}
-	var sp spec
-	if err := json.Unmarshal(doc, &sp); err != nil {
-		return nil, fmt.Errorf("run: hand out %s: %w", l.Job, err)
+		return nil, err
 	}
 	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, Case: sp.Case, Harness: sp.Harness})
 }
@@ -72,6 +68,13 @@ func (s *Service) Started(ctx context.Context, ref lease.Ref, h Holder) error {
 // GiveBack returns an attempt whose runner does not go on with it.
 func (s *Service) GiveBack(ctx context.Context, ref lease.Ref, reason string) error {
 	_, err := s.queue.GiveBack(ctx, ref, lease.Return{Reason: reason})
+	return err
+}
+
+// Lost returns an attempt that ran and whose result will never come. It uses up
+// one of the run's attempts.
+func (s *Service) Lost(ctx context.Context, ref lease.Ref, reason string) error {
+	_, err := s.queue.Retry(ctx, ref, reason)
 	return err
 }
 

@@ -20,6 +20,19 @@ type spec struct {
 	Harness protocol.HarnessSpec `json:"harness"`
 }
 
+// spec reads back what Submit kept of a run.
+func (s *Service) spec(ctx context.Context, runID string) (spec, error) {
+	var sp spec
+	doc, err := s.cfg.Store.RunSpec(ctx, runID)
+	if err == nil {
+		err = json.Unmarshal(doc, &sp)
+	}
+	if err != nil {
+		return sp, fmt.Errorf("run: read the spec of %s: %w", runID, err)
+	}
+	return sp, nil
+}
+
 // Submit accepts a run. When it returns, the record and its job are on the disk in
 // one transaction (P1). A *protocol.Problem says what is wrong with the request;
 // nothing was changed then (P15).

@@ -17,7 +17,6 @@ const (
 	sqlInsertDefinition = `INSERT INTO definitions
 		(collection, workspace, id, version, form, body, digest, tags, created_by, created_at) VALUES (?,?,?,?,?,?,?,?,?,?)`
 	sqlDefinitionFields = `SELECT collection, workspace, id, version, form, body, tags, created_by, created_at FROM definitions `
-	sqlDefinition       = sqlDefinitionFields + `WHERE collection = ? AND workspace = ? AND id = ? AND version = ? AND deleted_at IS NULL`
 	sqlVersions         = sqlDefinitionFields + `WHERE collection = ? AND workspace = ? AND id = ? AND deleted_at IS NULL ORDER BY seq`
 	sqlDefinitions      = sqlDefinitionFields + `WHERE collection = ? AND workspace = ? AND deleted_at IS NULL ORDER BY seq`
 	sqlKnownDefinition  = `SELECT seq, form, digest, deleted_at FROM definitions
@@ -82,12 +81,6 @@ func (s *Store) PutDefinition(ctx context.Context, d Definition) error {
 		return fmt.Errorf("store: register %s %s@%s: %w", d.Collection, d.ID, d.Version, err)
 	}
 	return err
-}
-
-// Definition is one live version.
-func (s *Store) Definition(ctx context.Context, key DefinitionKey) (*Definition, error) {
-	d, err := scanDefinition(s.db.Reader().QueryRowContext(ctx, sqlDefinition, key.Collection, key.Workspace, key.ID, key.Version))
-	return d, notFound("read "+key.Collection+" "+key.ID, err)
 }
 
 // Versions are the live versions of one id, in the order of registration.

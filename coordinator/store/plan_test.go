@@ -45,7 +45,6 @@ func TestQueryPlans(t *testing.T) {
 		{"revoke", sqlRevokeRunner, "PRIMARY KEY", []any{0, "", ""}},
 		{"key by hash", sqlKeyByHash, "sqlite_autoindex_api_keys_2", []any{""}},
 		{"keys", sqlKeys, "api_keys_subject", []any{"", ""}},
-		{"definition", sqlDefinition, "sqlite_autoindex_definitions_1", []any{"", "", "", ""}},
 	}
 	yes := true
 	all := RunFilter{

@@ -78,16 +78,6 @@ func (s *Store) UpdateRun(tx *sqlite.Tx, id string, change func(*protocol.Run) e
 	return nil
 }
 
-// ReadRun is the record of a run as the transaction sees it, of any workspace.
-func (s *Store) ReadRun(tx *sqlite.Tx, id string) (*protocol.Run, error) {
-	var seq int64
-	var record []byte
-	if err := tx.QueryRow(sqlRunRecord, id).Scan(&seq, &record); err != nil {
-		return nil, notFound("read run "+id, err)
-	}
-	return decodeRun(record)
-}
-
 // Run is the record of a run, without Result and CaseSpec.
 func (s *Store) Run(ctx context.Context, workspace, id string) (*protocol.Run, error) {
 	var record []byte

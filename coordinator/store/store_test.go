@@ -192,7 +192,6 @@ func TestEventsAndAttempts(t *testing.T) {
 		"AppendEvent": func(tx *sqlite.Tx) error { return s.AppendEvent(tx, "run_none", protocol.RunEvent{At: at}) },
 		"PutAttempt":  func(tx *sqlite.Tx) error { return s.PutAttempt(tx, "run_none", a) },
 		"ReadAttempt": func(tx *sqlite.Tx) error { _, err := s.ReadAttempt(tx, "run_000001", 9); return err },
-		"ReadRun":     func(tx *sqlite.Tx) error { _, err := s.ReadRun(tx, "run_none"); return err },
 	} {
 		if err := write(fn); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("%s of what is not there: error %v, want ErrNotFound", name, err)
@@ -279,7 +278,13 @@ func TestDefinitionNeverChanges(t *testing.T) {
 		{"tag", func() error { return s.TagDefinition(ctx, d.DefinitionKey, []string{"prod"}) }, nil},
 		{"delete", func() error { return s.DeleteDefinition(ctx, d.DefinitionKey, protocol.At(start)) }, nil},
 		{"delete again", func() error { return s.DeleteDefinition(ctx, d.DefinitionKey, protocol.At(start)) }, store.ErrNotFound},
-		{"read deleted", func() error { _, err := s.Definition(ctx, d.DefinitionKey); return err }, store.ErrNotFound},
+		{"read deleted", func() error {
+			left, err := s.Versions(ctx, d.Collection, d.Workspace, d.ID)
+			if len(left) > 0 {
+				t.Errorf("deleted, and still there: %+v", left)
+			}
+			return err
+		}, nil},
 		{"another body over deleted", func() error { return s.PutDefinition(ctx, other) }, store.ErrExists},
 		{"the same revives", func() error { return s.PutDefinition(ctx, d) }, nil},
 	}
@@ -288,9 +293,9 @@ func TestDefinitionNeverChanges(t *testing.T) {
 			t.Fatalf("%s: error %v, want %v", step.name, err, step.want)
 		}
 	}
-	got, err := s.Definition(ctx, d.DefinitionKey)
+	got, err := s.Versions(ctx, d.Collection, d.Workspace, d.ID)
 	d.Tags = []string{"prod"}
-	if diff := cmp.Diff(&d, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]store.Definition{d}, got); err != nil || diff != "" {
 		t.Errorf("definition (%v) (-want +got):\n%s", err, diff)
 	}
 }

@@ -1,5 +1,5 @@
 // Package verdict decides from the scores of a case whether it passed: the
-// policy "authority-ladder". The highest authority that measured anything with
+// policy "authority-ladder", version 1.1.0. The highest authority that measured anything with
 // a pass decides alone.
 package verdict
 
@@ -7,12 +7,6 @@ import (
 	"strings"
 
 	"github.com/everdict/everdict/protocol"
-)
-
-// PolicyID and PolicyVersion name the policy in what is served.
-const (
-	PolicyID      = "authority-ladder"
-	PolicyVersion = "1.1.0"
 )
 
 // definition is a metric that the policy knows.
