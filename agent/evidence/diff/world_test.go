@@ -159,6 +159,7 @@ func (w *world) expected(s *Snapshot) files {
 	if _, err := os.Lstat(w.work); err == nil {
 		now = readTree(w.t, w.work)
 	}
+	w.mask(now)
 	for _, o := range s.Omitted {
 		if o.Reason != OverLimit && o.Reason != Ignored {
 			continue
@@ -257,7 +258,7 @@ func (w *world) checkChanged(s *Snapshot, want files) {
 // complete reports whether the snapshot names no content that the diff lacks.
 func complete(s *Snapshot) bool {
 	return !slices.ContainsFunc(s.Omitted, func(o Omission) bool {
-		return o.Reason == OverLimit || o.Reason == Unreadable || o.Reason == TooDeep
+		return o.Reason == OverLimit || o.Reason == Unreadable || o.Reason == TooDeep || o.Reason == Secret
 	})
 }
 
