@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -86,7 +85,9 @@ func (m *machine) checkProcess(ctx context.Context) Check {
 	}
 	if info.Enclosure != "cgroup2" { // the one that bounds memory and finds every process
 		c.Status = Warn
-		c.Evidence += "; " + strings.Join(info.Notes, "; ")
+	}
+	for _, note := range info.Notes {
+		c.Evidence += "; " + note
 	}
 	if c.Status == Warn && runtime.GOOS == "linux" {
 		c.Mend = "start the runner as a systemd service with Delegate=yes and a user of its own, or use --sandbox docker"

@@ -17,6 +17,8 @@ func main() {
 		Version:     version,
 		Coordinator: runCoordinator,
 		Runner:      runRunner,
+		Doctor:      runDoctor,
+		GC:          runGC,
 		Up:          runUp,
 		RunLocal:    runLocal,
 	}))

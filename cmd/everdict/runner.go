@@ -42,6 +42,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 		Slots: o.MaxConcurrent, Capabilities: o.Capabilities, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
 		Driver: driver, Lookup: builtin.Lookup, Executable: executable(),
+		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,
 		DrainTimeout: o.DrainTimeout, Log: o.Log,
 	})
 	return exitCode(drive(ctx, r, o.Hurry))

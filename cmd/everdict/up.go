@@ -20,6 +20,7 @@ import (
 func runUp(ctx context.Context, o cli.UpOptions) error {
 	return withLocal(ctx, local{
 		coordinator: o.Coordinator, slots: o.MaxConcurrent, capabilities: o.Capabilities, workDir: o.WorkDir,
+		caFile: o.CAFile, withholdProxy: !o.PassProxy, passCA: o.PassCA,
 		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"), drain: o.DrainTimeout,
 	}, func(ctx context.Context, url string) error {
 		o.Coordinator.Ready(url)
@@ -72,6 +73,9 @@ type local struct {
 	capabilities      []string
 	stateDir, workDir string
 	keep              bool
+	// caFile is given to jobs if passCA.
+	caFile                string
+	withholdProxy, passCA bool
 	// drain is how long unfinished runs may go on after use has returned.
 	drain time.Duration
 }

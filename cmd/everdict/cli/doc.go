@@ -4,7 +4,8 @@
 // # Exit codes
 //
 //	0    done; for a command that judges (run, submit --wait, runs wait): passed
-//	1    judged and not passed; for ask: rejected. Nothing else exits with 1
+//	1    judged and not passed; for ask: rejected; for doctor: no runner could
+//	     work here. Nothing else exits with 1
 //	2    everything else: a run that could not be measured, a server that does
 //	     not answer, bad input, wrong usage
 //	3-6  of a runner: what its starter should know (see everdict runner --help)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
 )
@@ -20,6 +22,10 @@ type Hooks struct {
 	Coordinator func(ctx context.Context, o CoordinatorOptions) error
 	// Runner works until ctx is cancelled and then drains.
 	Runner func(ctx context.Context, o RunnerOptions) error
+	// Doctor finds out what this machine can do as the runner that o describes.
+	Doctor func(ctx context.Context, o RunnerOptions) (doctor.Report, error)
+	// GC removes what dead runners left, or only looks. The report holds also beside an error.
+	GC func(ctx context.Context, o GCOptions) (agent.GarbageReport, error)
 	// Up is a coordinator and a runner in one process.
 	Up func(ctx context.Context, o UpOptions) error
 	// RunLocal starts an in-memory coordinator and a runner, calls o.Drive with a
@@ -77,8 +83,19 @@ type RunnerOptions struct {
 	DrainTimeout time.Duration
 	// Sandbox is the driver: process.
 	Sandbox string
+	// PassProxy gives runs the proxy's variables of this machine, PassCA the certificates of CAFile.
+	PassProxy, PassCA bool
+	Log               *slog.Logger
+	Hurry             <-chan struct{}
+}
+
+// GCOptions is what `everdict runner gc` was told.
+type GCOptions struct {
+	StateDir string
+	// WorkDir may be empty: the one that a runner with StateDir would have.
+	WorkDir string
+	DryRun  bool
 	Log     *slog.Logger
-	Hurry   <-chan struct{}
 }
 
 // UpOptions is what `everdict up` was told.
@@ -90,6 +107,9 @@ type UpOptions struct {
 	Capabilities []string
 	DrainTimeout time.Duration
 	Sandbox      string
+	// CAFile is given to runs if PassCA; PassProxy gives them the proxy's variables.
+	CAFile            string
+	PassProxy, PassCA bool
 }
 
 // RunOptions is what `everdict run` was told.

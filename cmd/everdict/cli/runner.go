@@ -46,7 +46,8 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 		},
 	}
 	config.Bind(cmd.Flags(), a.schema, config.Pair, config.MaxConcurrent, config.WorkDir, config.StateDir,
-		config.Capabilities, config.DrainTimeout, config.Sandbox, config.LogLevel, config.LogFormat)
+		config.Capabilities, config.DrainTimeout, config.Sandbox, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat)
+	cmd.AddCommand(a.runnerGC())
 	return cmd
 }
 
@@ -56,6 +57,7 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
 		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
 		Sandbox: a.cfg.String(config.Sandbox), Hurry: a.hurry,
+		PassProxy: a.cfg.Bool(config.PassProxy), PassCA: a.cfg.Bool(config.PassCA),
 	}
 	if err := a.checkRunner(); err != nil {
 		return o, err

@@ -46,7 +46,7 @@ func showHooks() Hooks {
 		},
 		Up: func(ctx context.Context, o UpOptions) error {
 			o.Coordinator.Ready("http://" + o.Coordinator.Listen)
-			return show(map[string]any{"coordinator": coordinator(o.Coordinator), "slots": o.MaxConcurrent, "workDir": o.WorkDir, "sandbox": o.Sandbox, "drain": o.DrainTimeout.String()})
+			return show(map[string]any{"coordinator": coordinator(o.Coordinator), "slots": o.MaxConcurrent, "workDir": o.WorkDir, "sandbox": o.Sandbox, "drain": o.DrainTimeout.String(), "passProxy": o.PassProxy, "passCA": o.PassCA, "caFile": o.CAFile})
 		},
 		Runner: func(ctx context.Context, o RunnerOptions) error {
 			// What a job could read of this process.
@@ -62,6 +62,7 @@ func showHooks() Hooks {
 			}
 			return show(map[string]any{
 				"api": o.APIURL, "slots": o.MaxConcurrent, "offers": o.Capabilities, "drain": o.DrainTimeout.String(),
+				"passProxy": o.PassProxy, "passCA": o.PassCA, "caFile": o.CAFile,
 				"sandbox": o.Sandbox, "pair": regexp.MustCompile(`fd:\d+`).ReplaceAllString(o.Pair, "fd:N"), "token": token,
 				"readable": strings.Contains(string(seen), "rnr_literal"),
 			})

@@ -26,8 +26,12 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 			o := UpOptions{
 				Coordinator: c, MaxConcurrent: a.cfg.Int(config.MaxConcurrent), Capabilities: a.cfg.List(config.Capabilities),
 				DrainTimeout: a.cfg.Duration(config.DrainTimeout), Sandbox: a.cfg.String(config.Sandbox),
+				PassProxy: a.cfg.Bool(config.PassProxy), PassCA: a.cfg.Bool(config.PassCA),
 			}
 			if o.WorkDir, err = absolute(a.cfg.String(config.WorkDir)); err != nil {
+				return err
+			}
+			if o.CAFile, err = absolute(a.cfg.String(config.CAFile)); err != nil {
 				return err
 			}
 			if err := a.checkRunner(); err != nil {
@@ -42,6 +46,7 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 	config.Bind(cmd.Flags(), a.schema, append([]string{
 		config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat,
 		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout, config.Sandbox,
+		config.PassProxy, config.PassCA,
 	}, leaseKeys...)...)
 	for _, name := range leaseKeys {
 		for _, k := range a.schema {

@@ -75,6 +75,8 @@ const (
 	Capabilities  = "runner.capabilities"
 	DrainTimeout  = "runner.drain_timeout"
 	Sandbox       = "runner.sandbox"
+	PassProxy     = "runner.pass_proxy"
+	PassCA        = "runner.pass_ca"
 )
 
 // Schema is every key there is, in the order in which it is shown. home is the
@@ -112,6 +114,8 @@ func Schema(home string, getenv func(string) string) []Key {
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
 		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what a run is enclosed in: process"},
+		{PassProxy, "pass-proxy", "EVERDICT_PASS_PROXY", Bool, "true", false, "give runs this machine's proxy variables, a login in them included"},
+		{PassCA, "pass-ca", "EVERDICT_PASS_CA", Bool, "false", false, "give runs the certificates of --ca-file, beside those that the system trusts"},
 	}
 }
 
