@@ -39,6 +39,19 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("sandbox: %s cannot enforce %s %s: %s", e.Driver, e.What, e.Wanted, e.Reason)
 }
 
+// ImageError is an image that cannot be run here: it is not known, access to it is denied, it was built for another
+// machine. The words are the engine's or the registry's own.
+type ImageError struct {
+	Image string
+	// Words is what the registry or the engine said.
+	Words string
+	// Retryable is true when another try may succeed: nothing answered, or only for the moment not.
+	Retryable bool
+}
+
+// Error implements error.
+func (e *ImageError) Error() string { return fmt.Sprintf("sandbox: image %s: %s", e.Image, e.Words) }
+
 // OutputError is a Stdout or Stderr writer that failed; the command itself went on with its output discarded.
 type OutputError struct {
 	Stream string // "stdout" or "stderr"

@@ -17,6 +17,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ type Spec struct {
 	Network string
 	// Image is the image to run, for drivers that run images; others refuse it.
 	Image string
+	// Progress receives lines about a start that takes long, such as the pull of an image; nil discards. Start does
+	// not use it after it has returned.
+	Progress io.Writer
 	// Hide lists absolute host paths that commands must not be able to read, such as the directory of the runner's
 	// credential. Name directories rather than files: a file that is replaced by a rename comes back into view
 	// until the next Exec. What could not be hidden is in Info.NotHidden.
@@ -200,6 +204,9 @@ type Info struct {
 	NotHidden []NotHidden
 	// ActsAsUser is true when the commands run as the runner's user on its host: the job can act as you.
 	ActsAsUser bool
+	// Image is the image as the spec names it, ImageDigest what the engine ran ("sha256:..."; the registry's digest
+	// where there is one, else the image's id), Platform its system ("linux/amd64"). Empty where nothing is an image.
+	Image, ImageDigest, Platform string
 	// Notes are sentences about what is weaker here than elsewhere, for the doctor and the run's record.
 	Notes []string
 }

@@ -1,0 +1,573 @@
+package docker
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// Bounds on what init takes milliseconds for. Past them the container as a whole is killed.
+const (
+	startWithin = 20 * time.Second // the image's disk may be slow at the first command
+	stallAfter  = 2 * time.Second
+	endWithin   = 10 * time.Second // promise P6
+)
+
+// command is one started command.
+type command struct {
+	h    *handle
+	link *link
+	id   uint32
+	cmd  sandbox.Command
+
+	streams []*stream // stdout and stderr, or one for both
+	slots   [2]*stream
+
+	started time.Time
+	ran0    time.Duration // the handle's running and frozen time at the start
+	frozen0 time.Duration
+	lastOut atomic.Int64 // running time of the last output, since ran0
+	pid     int          // init's number of the main process; valid when ready
+
+	ready chan struct{} // closed when it has started, or could not: startErr
+	ended chan struct{} // closed when the main process is gone
+	gone  chan struct{} // closed when nothing of it is left
+	done  chan struct{} // closed when exit and err are final
+
+	room     chan struct{} // capacity 1: stdin was granted, or nobody reads it
+	signals  sync.Mutex    // one signal at a time waits for its answer
+	answered chan syscall.Errno
+
+	mu       sync.Mutex
+	startErr error
+	granted  int // room for stdin; -1: nobody reads it
+	status   uint32
+	known    bool // status is the kernel's
+	lost     bool // init does not know what belonged to the command
+	endedAt  time.Time
+	ran      time.Duration
+	frozen   time.Duration
+	reason   sandbox.Reason
+	fired    *sandbox.Timer
+	sent     []string
+	stopping chan struct{} // not nil while or after a ladder is walked; closed at its end
+	exit     sandbox.Exit
+	err      error
+}
+
+func newCommand(h *handle, l *link, cmd sandbox.Command) *command {
+	c := &command{h: h, link: l, cmd: cmd, granted: stdinRoom,
+		ready: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
+		room: make(chan struct{}, 1), answered: make(chan syscall.Errno, 1)}
+	open := func(i int, name string, w io.Writer) {
+		if w == nil && cmd.IdleTimeout == 0 {
+			return
+		}
+		s := newStream(name, w)
+		s.note = c.noteOutput
+		s.grant = func(n int) { _ = l.sendNumber(frameGrant, byte(i+1), c.id, uint32(n)) }
+		c.streams = append(c.streams, s)
+		c.slots[i] = s
+	}
+	open(0, "stdout", cmd.Stdout)
+	if !sameWriter(cmd.Stdout, cmd.Stderr) {
+		open(1, "stderr", cmd.Stderr)
+	}
+	return c
+}
+
+// request is the payload that asks init to run the command.
+func (c *command) request(dir string, env []string) []byte {
+	var flags uint32
+	if c.cmd.Stdin != nil {
+		flags |= runStdin
+	}
+	if c.slots[0] == nil {
+		flags |= runNullStdout
+	}
+	switch {
+	case sameWriter(c.cmd.Stdout, c.cmd.Stderr):
+		flags |= runMerge
+	case c.slots[1] == nil:
+		flags |= runNullStderr
+	}
+	p := binary.LittleEndian.AppendUint32(nil, flags)
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(c.cmd.Args)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(env)))
+	for _, list := range [][]string{{dir}, c.cmd.Args, env} {
+		for _, s := range list {
+			p = append(append(p, s...), 0)
+		}
+	}
+	return p
+}
+
+// start asks init to run the command and waits until it does. After an error nothing is left of it.
+func (c *command) start(ctx context.Context, dir string, env []string) error {
+	p := c.request(dir, env)
+	if len(p) > maxRequest {
+		return fmt.Errorf("docker: exec %q: arguments and environment of %d bytes: %w", c.cmd.Args[0], len(p), syscall.E2BIG)
+	}
+	if !c.link.add(c) {
+		return c.h.lossError()
+	}
+	for _, s := range c.streams {
+		go s.deliver()
+	}
+	c.started = time.Now()
+	c.ran0, c.frozen0, _, _ = c.h.watch.Read()
+	_ = c.link.send(frameRun, 0, c.id, p) // over: cutOff says so
+	for _, s := range c.streams {
+		s.grant(window)
+	}
+	timer := time.NewTimer(startWithin)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-timer.C:
+		err = fmt.Errorf("docker: exec %q: not started after %s", c.cmd.Args[0], startWithin)
+	}
+	if err == nil {
+		c.mu.Lock()
+		err = c.startErr
+		c.mu.Unlock()
+		if err != nil {
+			c.closeStreams()
+			return err
+		}
+		return nil
+	}
+	// Whatever has begun meanwhile must not stay.
+	_ = c.link.send(frameKill, 0, c.id, nil)
+	select {
+	case <-c.gone:
+	case <-time.After(stallAfter):
+		err = errors.Join(err, c.h.killWhole(context.WithoutCancel(ctx)))
+	}
+	c.closeStreams()
+	return err
+}
+
+// maxRequest is init's limit on one request.
+const maxRequest = 16 << 20
+
+func (c *command) closeStreams() {
+	for _, s := range c.streams {
+		s.end()
+		s.giveUp()
+	}
+}
+
+// run starts the goroutines of a command that has started.
+func (c *command) run() {
+	if c.cmd.Stdin != nil {
+		go c.feed()
+	}
+	if c.cmd.Timeout > 0 || c.cmd.IdleTimeout > 0 {
+		go c.guard()
+	}
+	go c.reap()
+}
+
+// ---- what the link tells; never waits ----
+
+func (c *command) onStarted(pid int) {
+	c.pid = pid
+	close(c.ready)
+}
+
+// Where a start failed; init.c has the same numbers.
+const (
+	atSetup = 1 + iota
+	atDir
+	atExec
+)
+
+func (c *command) onError(where, errno uint32) {
+	e := linuxErrno(errno)
+	var err error
+	name := c.cmd.Args[0]
+	switch {
+	case where == atDir && e == syscall.ENOENT:
+		err = fmt.Errorf("docker: exec %q: working directory: %w", name, sandbox.ErrNotFound)
+	case where == atDir:
+		err = fmt.Errorf("docker: exec %q: working directory: %w", name, e)
+	case where == atExec && (e == syscall.ENOENT || e == syscall.ENOTDIR):
+		err = fmt.Errorf("docker: exec %q: %w in the image, or its interpreter is not", name, sandbox.ErrNotFound)
+	case where == atSetup:
+		err = fmt.Errorf("docker: exec %q: start a process: %w", name, e)
+	default:
+		err = fmt.Errorf("docker: exec %q: %w", name, e)
+	}
+	c.mu.Lock()
+	c.startErr = err
+	c.mu.Unlock()
+	close(c.ready)
+	c.endNow(0, false)
+	close(c.gone)
+}
+
+func (c *command) onOutput(i int, p []byte, bp *[]byte) (kept bool) {
+	if s := c.slots[i]; s != nil {
+		return s.put(p, bp)
+	}
+	return false
+}
+
+func (c *command) onGrant(n int) {
+	c.mu.Lock()
+	if n == 0 {
+		c.granted = -1
+	} else if c.granted >= 0 {
+		c.granted += n
+	}
+	c.mu.Unlock()
+	select {
+	case c.room <- struct{}{}:
+	default:
+	}
+}
+
+func (c *command) onSent(errno uint32) {
+	select {
+	case c.answered <- syscall.Errno(errno):
+	default:
+	}
+}
+
+func (c *command) onEnded(status uint32) { c.endNow(status, true) }
+
+func (c *command) endNow(status uint32, known bool) {
+	ran, frozen := c.elapsed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ended:
+		return
+	default:
+	}
+	c.status, c.known = status, known
+	c.endedAt, c.ran, c.frozen = time.Now(), ran, frozen
+	close(c.ended)
+}
+
+func (c *command) onOver(lost bool) {
+	c.mu.Lock()
+	select {
+	case <-c.ready:
+	default: // its supervisor was killed before it could say anything
+		c.startErr = fmt.Errorf("docker: exec %q: killed before it started", c.cmd.Args[0])
+		close(c.ready)
+	}
+	c.lost = lost
+	c.mu.Unlock()
+	c.endNow(0, false)
+	close(c.gone)
+	if lost {
+		c.h.lostCommand()
+	}
+}
+
+// cutOff says that the connection is over, and with it the container's life.
+func (c *command) cutOff(err error) {
+	c.mu.Lock()
+	select {
+	case <-c.ready:
+	default:
+		c.startErr = fmt.Errorf("docker: exec %q: %w", c.cmd.Args[0], err)
+		close(c.ready)
+	}
+	c.mu.Unlock()
+	c.endNow(0, false)
+	for _, s := range c.streams {
+		s.end()
+	}
+	select {
+	case <-c.gone:
+	default:
+		close(c.gone)
+	}
+}
+
+// ---- stdin ----
+
+// feed copies stdin and closes it. The command may end without reading it: that is no error.
+func (c *command) feed() {
+	defer func() {
+		if v := recover(); v != nil {
+			c.fail(fmt.Errorf("docker: read stdin: panic: %v\n%s", v, debug.Stack()))
+		}
+		_ = c.link.send(frameClose, 0, c.id, nil)
+	}()
+	buf := make([]byte, chunk)
+	for {
+		n, err := c.cmd.Stdin.Read(buf)
+		for p := buf[:n]; len(p) > 0; {
+			room := c.awaitRoom()
+			if room <= 0 {
+				return
+			}
+			k := min(room, len(p))
+			c.mu.Lock()
+			c.granted -= k
+			c.mu.Unlock()
+			if c.link.send(frameStdin, 0, c.id, p[:k]) != nil {
+				return
+			}
+			p = p[k:]
+		}
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			c.fail(fmt.Errorf("docker: feed stdin: %w", err))
+			return
+		}
+	}
+}
+
+// awaitRoom returns how much stdin may be sent; 0 when nobody will read it.
+func (c *command) awaitRoom() int {
+	for {
+		c.mu.Lock()
+		room := c.granted
+		c.mu.Unlock()
+		if room != 0 {
+			return max(room, 0)
+		}
+		select {
+		case <-c.room:
+		case <-c.done:
+			return 0
+		}
+	}
+}
+
+func (c *command) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = errors.Join(c.err, err)
+}
+
+// ---- time ----
+
+func (c *command) elapsed() (ran, frozen time.Duration) {
+	ran, frozen, _, _ = c.h.watch.Read()
+	return max(ran-c.ran0, 0), max(frozen-c.frozen0, 0)
+}
+
+func (c *command) noteOutput() {
+	ran, _ := c.elapsed()
+	c.lastOut.Store(int64(ran))
+}
+
+// idleSince is the running time since which nothing was written. While a writer of ours blocks, the command is not
+// idle: it may be waiting for us.
+func (c *command) idleSince() time.Duration {
+	for _, s := range c.streams {
+		if s.writing.Load() {
+			ran, _ := c.elapsed()
+			return ran
+		}
+	}
+	return time.Duration(c.lastOut.Load())
+}
+
+// guard ends the command when one of its timers fires.
+func (c *command) guard() {
+	due := func() time.Duration {
+		d := time.Duration(1<<63 - 1)
+		if c.cmd.Timeout > 0 {
+			d = c.ran0 + c.cmd.Timeout
+		}
+		if c.cmd.IdleTimeout > 0 {
+			d = min(d, c.ran0+c.idleSince()+c.cmd.IdleTimeout)
+		}
+		return d
+	}
+	if !c.h.watch.Await(due, c.ended) {
+		return
+	}
+	ran, _ := c.elapsed()
+	t := &sandbox.Timer{Name: string(sandbox.ReasonTimeout), Configured: c.cmd.Timeout, Measured: ran}
+	if c.cmd.Timeout == 0 || ran < c.cmd.Timeout {
+		t = &sandbox.Timer{Name: string(sandbox.ReasonIdle), Configured: c.cmd.IdleTimeout, Measured: ran - c.idleSince()}
+	}
+	// A command that ended, or is being stopped, at the same moment did not run into the timer.
+	walk, over := c.claim(sandbox.Reason(t.Name), t)
+	if !walk || over == nil {
+		return
+	}
+	if err := c.stop(context.Background(), c.cmd.Ladder, walk, over); err != nil {
+		c.fail(err)
+	}
+}
+
+// claim records who ends the command; the first one counts, and only while the main process lives. For all but a
+// kill of the whole sandbox it also begins the ladder, or tells of the one that is being walked; in the same step,
+// so that Wait cannot return between the two.
+func (c *command) claim(r sandbox.Reason, fired *sandbox.Timer) (walk bool, over chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	alive := true
+	select {
+	case <-c.ended:
+		alive = false
+	default:
+	}
+	if alive && c.reason == sandbox.ReasonNone {
+		c.reason, c.fired = r, fired
+	} else if fired != nil {
+		return false, nil
+	}
+	if r == sandbox.ReasonKilled {
+		return false, nil
+	}
+	if c.stopping == nil {
+		c.stopping, walk = make(chan struct{}), true
+	}
+	return walk, c.stopping
+}
+
+// ---- the end ----
+
+// reap waits for the main process, then for its output, and settles the exit.
+func (c *command) reap() {
+	<-c.ended
+	c.mu.Lock()
+	stopping := c.stopping
+	c.mu.Unlock()
+	held := c.settle()
+	if stopping != nil {
+		<-stopping // what the command started is gone, too, before Wait says that it was stopped
+	}
+	c.h.dropLive(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exit = sandbox.Exit{Code: -1, Reason: c.reason, Fired: c.fired, Sent: c.sent, Started: c.started, Ended: c.endedAt,
+		Ran: c.ran, Frozen: c.frozen, OutputHeld: held}
+	switch sig := c.status & 0x7f; {
+	case !c.known:
+		// It ended with its supervisor or its container, by a kill of ours or of somebody else.
+		c.exit.Signal = "SIGKILL"
+		if c.reason == sandbox.ReasonNone && !c.lost {
+			c.err = errors.Join(c.err, c.h.lossError())
+		}
+	case sig != 0:
+		c.exit.Signal = signalName(sig)
+	default:
+		c.exit.Code = int(c.status >> 8 & 0xff)
+	}
+	c.err = errors.Join(c.err, outputError(c.streams))
+	close(c.done)
+}
+
+// settle waits until the output is complete, or has been silent in a descendant's hands for WaitDelay.
+func (c *command) settle() (held bool) {
+	delay := c.cmd.WaitDelay
+	if delay == 0 {
+		delay = sandbox.DefaultWaitDelay
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for _, s := range c.streams {
+		select {
+		case <-s.settled:
+			continue
+		case <-timer.C:
+		}
+		break
+	}
+	// settled waits for a writer that is slow but alive. One that blocks for ever is its owner's fault, and must not
+	// hold what is released.
+	settled := func(s *stream, ok func() bool) bool {
+		for {
+			timer.Reset(min(delay, 50*time.Millisecond))
+			select {
+			case <-s.settled:
+				return true
+			case <-timer.C:
+				if ok() || c.h.isReleasing() {
+					return false
+				}
+			}
+		}
+	}
+	for _, s := range c.streams {
+		select {
+		case <-s.settled:
+			continue
+		default:
+		}
+		// What was written before the end is asked for before anything is called held: it may be on its way.
+		if settled(s, func() bool { return s.empty() && !s.complete() }) {
+			continue
+		}
+		select {
+		case <-c.link.file("/proc/self/comm"):
+		case <-c.link.dead:
+		case <-time.After(stallAfter):
+		}
+		if !s.complete() {
+			held = true
+			s.giveUp()
+		}
+		settled(s, func() bool { return false })
+	}
+	return held
+}
+
+// Pid implements sandbox.Process. Of a container's process the host's number is not known on every engine.
+func (c *command) Pid() int { return 0 }
+
+// Done implements sandbox.Process.
+func (c *command) Done() <-chan struct{} { return c.done }
+
+// Wait implements sandbox.Process.
+func (c *command) Wait() (sandbox.Exit, error) {
+	<-c.done
+	return c.exit, c.err
+}
+
+// workdir resolves a command's directory, without looking: it is the container's.
+func workdir(root, dir string) string {
+	switch {
+	case dir == "":
+		return root
+	case filepath.IsAbs(dir):
+		return dir
+	}
+	return filepath.Join(root, dir)
+}
+
+// environment merges lists of NAME=VALUE, the last value of a name counting, in order of first appearance.
+func environment(lists ...[]string) []string {
+	var env []string
+	at := make(map[string]int)
+	for _, l := range lists {
+		for _, kv := range l {
+			name, _, _ := strings.Cut(kv, "=")
+			if i, ok := at[name]; ok {
+				env[i] = kv
+				continue
+			}
+			at[name] = len(env)
+			env = append(env, kv)
+		}
+	}
+	return env
+}

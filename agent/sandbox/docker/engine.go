@@ -1,0 +1,122 @@
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/client"
+)
+
+// probeWithin bounds the first question to an engine: a socket whose engine hangs must not hang the runner (F36).
+const probeWithin = 3 * time.Second
+
+// engine is an engine that answered.
+type engine struct {
+	api  *client.Client
+	host string
+	info system.Info
+	arch string // Go's name of the engine's architecture
+	init string // the host path of our init for it
+}
+
+// connect finds the engine, asks it what it can do, and lays out our init for it.
+func connect(ctx context.Context, cfg Config) (*engine, error) {
+	host := cfg.Host
+	if host == "" {
+		place, err := Find(os.Getenv)
+		if err != nil {
+			return nil, err
+		}
+		host = place.Host
+	}
+	api, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation(), client.WithTLSClientConfigFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	info, err := api.Info(ctx)
+	if err != nil {
+		_ = api.Close()
+		if cause := ctx.Err(); cause != nil {
+			err = fmt.Errorf("no answer within %s", probeWithin)
+		}
+		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
+	}
+	e := &engine{api: api, host: host, info: info, arch: architecture(info.Architecture)}
+	if info.OSType != "linux" {
+		_ = api.Close()
+		return nil, fmt.Errorf("docker: engine at %s runs %s containers; sandboxes need linux", host, info.OSType)
+	}
+	if e.init, err = layInit(cfg.StateDir, e.arch); err != nil {
+		_ = api.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// architecture turns the kernel's name of a machine into Go's, which images use.
+func architecture(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return machine
+}
+
+//go:generate sh init/build.sh
+//go:embed init/init_linux_amd64 init/init_linux_arm64
+var inits embed.FS
+
+// layInit writes the init program where the engine can mount it, under a name that holds its digest: runners of
+// different versions do not disturb each other.
+func layInit(dir, arch string) (string, error) {
+	program, err := inits.ReadFile("init/init_linux_" + arch)
+	if err != nil {
+		return "", fmt.Errorf("docker: the engine runs on %s, for which there is no init", arch)
+	}
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil { // a service without a home
+			cache = filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
+		}
+		dir = filepath.Join(cache, "everdict", "docker")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("docker: lay out init: %w", err)
+	}
+	sum := sha256.Sum256(program)
+	path := filepath.Join(dir, "init-"+hex.EncodeToString(sum[:6]))
+	if have, err := os.ReadFile(path); err == nil && sha256.Sum256(have) == sum {
+		return path, nil
+	}
+	// Another runner may be doing the same: the rename is atomic, and both write the same.
+	tmp, err := os.CreateTemp(dir, ".init-")
+	if err != nil {
+		return "", fmt.Errorf("docker: lay out init: %w", err)
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.Write(program)
+	if err == nil {
+		err = tmp.Chmod(0o555)
+	}
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("docker: lay out init: %w", err)
+	}
+	return path, nil
+}

@@ -1,0 +1,919 @@
+/*
+ * init is process 1 of every sandbox container. It starts the commands of an
+ * attempt, carries their input and output, and ends what they leave behind. The
+ * driver talks to it over the container's own stdin and stdout, which no command
+ * can reach: a command is started in a millisecond, on every engine that can
+ * attach to a container, and neither needs a free process slot of the engine's
+ * exec nor a shell in the image.
+ *
+ *	init (process 1)     frames <-> driver; pipes <-> commands; reaps
+ *	  supervisor         one per command, a subreaper: what the command leaves
+ *	    main process     behind stays below it and is known by that
+ *
+ * Process 1 cannot be killed from inside its container. A supervisor can, by a
+ * command of the same user: then init says "lost", and the driver ends the whole
+ * sandbox, because nobody knows any more what belonged to the command.
+ *
+ * It is one static program without a library (build.sh): it runs in any image,
+ * needs 100 KiB, has no threads to fail under a process limit.
+ *
+ * Frames, both ways: type u8, flag u8, 2 bytes zero, id u32, length u32, payload;
+ * numbers are little endian. link.go has the same table.
+ *
+ *	driver -> init                           init -> driver
+ *	R run: flags, argc, envc, then the       h hello: version
+ *	  strings dir, args, environment         p main process: pid
+ *	I stdin, at most what was granted        e could not start: where, errno
+ *	C close stdin                            o output, flag 1 or 2; empty: its end
+ *	W grant output, flag 1 or 2: bytes       w grant stdin: bytes; 0: nobody reads
+ *	S signal, flag 1 for the tree: number    s signal sent: errno
+ *	K kill the tree; z says when it is gone  x main process ended: wait status
+ *	A kill everything                        z nothing is left; flag 1: lost
+ *	F read a file: path                      a everything is gone
+ *	Q end                                    f file; flag 1: errno
+ *
+ * Nothing is buffered for which the other side has not granted room, so a slow
+ * reader slows its own command down and nobody else.
+ */
+#include <asm/unistd.h>
+#include <linux/errno.h>
+#include <linux/fcntl.h>
+#include <linux/poll.h>
+#include <linux/prctl.h>
+#include <linux/resource.h>
+#include <linux/signal.h>
+#include <linux/wait.h>
+
+#define VERSION 1
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long ulong;
+
+/* ---- the kernel ---- */
+
+#if defined(__x86_64__)
+static long sys(long n, long a, long b, long c, long d, long e)
+{
+	long r;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = 0;
+	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+	return r;
+}
+__asm__(".globl _start\n_start:\n\txor %ebp,%ebp\n\tmov %rsp,%rdi\n\tand $-16,%rsp\n\tcall start\n");
+#elif defined(__aarch64__)
+static long sys(long n, long a, long b, long c, long d, long e)
+{
+	register long x8 __asm__("x8") = n;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = 0;
+	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
+}
+__asm__(".globl _start\n_start:\n\tmov x29,#0\n\tmov x0,sp\n\tbl start\n");
+#else
+#error "init knows no system calls of this machine"
+#endif
+
+#define SYS(n, a, b, c, d) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), 0)
+
+/* The compiler may call these by itself. */
+void *memset(void *p, int c, ulong n)
+{
+	u8 *q = p;
+	while (n--)
+		*q++ = (u8)c;
+	return p;
+}
+
+void *memcpy(void *to, const void *from, ulong n)
+{
+	u8 *t = to;
+	const u8 *f = from;
+	while (n--)
+		*t++ = *f++;
+	return to;
+}
+
+static ulong length(const char *s)
+{
+	ulong n = 0;
+	while (s[n])
+		n++;
+	return n;
+}
+
+__attribute__((noreturn)) static void die(int code)
+{
+	for (;;)
+		SYS(exit_group, code, 0, 0, 0);
+}
+
+static long again(long n, long a, long b, long c, long d)
+{
+	long r;
+	while ((r = sys(n, a, b, c, d, 0)) == -EINTR)
+		;
+	return r;
+}
+
+#define AGAIN(n, a, b, c, d) again(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d))
+
+static u32 get32(const u8 *p) { return p[0] | p[1] << 8 | p[2] << 16 | (u32)p[3] << 24; }
+
+static void put32(u8 *p, u32 v)
+{
+	p[0] = (u8)v;
+	p[1] = (u8)(v >> 8);
+	p[2] = (u8)(v >> 16);
+	p[3] = (u8)(v >> 24);
+}
+
+static void shut(int *fd)
+{
+	if (*fd >= 0)
+		SYS(close, *fd, 0, 0, 0);
+	*fd = -1;
+}
+
+static void nonblocking(int fd)
+{
+	long flags = SYS(fcntl, fd, F_GETFL, 0, 0);
+	SYS(fcntl, fd, F_SETFL, flags | O_NONBLOCK, 0);
+}
+
+static const ulong all_signals = ~0UL;
+
+static int child_signals(void)
+{
+	ulong set = 1UL << (SIGCHLD - 1);
+	return (int)SYS(signalfd4, -1, &set, 8, O_NONBLOCK | O_CLOEXEC);
+}
+
+static void drain(int fd)
+{
+	u8 skip[1024];
+	while (SYS(read, fd, skip, sizeof skip, 0) > 0)
+		;
+}
+
+static struct rlimit64 files; /* what commands get; init itself takes the most */
+
+/* ---- the main process of a command ---- */
+
+enum { AT_SETUP = 1, AT_DIR, AT_EXEC };
+
+struct request {
+	u32 flags, argc, envc;
+	char *dir;
+	char **argv, **envv;
+};
+
+enum { WITH_STDIN = 1, MERGE = 2, NULL_STDOUT = 4, NULL_STDERR = 8 };
+
+static void tell(int fd, u32 where, long err)
+{
+	u8 m[8];
+	put32(m, where);
+	put32(m + 4, (u32)-err);
+	SYS(write, fd, m, sizeof m, 0);
+	die(127);
+}
+
+static long run(const struct request *q)
+{
+	static char path[8192];
+	const char *name = q->argv[0], *list = 0;
+	long denied = 0;
+	ulong n = length(name);
+	for (ulong i = 0; i < n; i++)
+		if (name[i] == '/')
+			return SYS(execve, name, q->argv, q->envv, 0);
+	for (u32 i = 0; i < q->envc; i++) {
+		const char *kv = q->envv[i];
+		if (kv[0] == 'P' && kv[1] == 'A' && kv[2] == 'T' && kv[3] == 'H' && kv[4] == '=')
+			list = kv + 5;
+	}
+	while (list) {
+		ulong k = 0;
+		while (list[k] && list[k] != ':')
+			k++;
+		if (k + n + 2 <= sizeof path) {
+			/* an empty entry is the working directory */
+			ulong at = k;
+			memcpy(path, list, k);
+			if (k)
+				path[at++] = '/';
+			memcpy(path + at, name, n + 1);
+			if (!k) {
+				static char here[8192] = "./";
+				memcpy(here + 2, name, n + 1);
+				memcpy(path, here, n + 3);
+			}
+			long err = SYS(execve, path, q->argv, q->envv, 0);
+			if (err == -EACCES)
+				denied = err;
+			else if (err != -ENOENT && err != -ENOTDIR)
+				return err;
+			else if (err == -ENOENT && SYS(faccessat, AT_FDCWD, path, 0, 0) == 0)
+				return err; /* it is there: its interpreter is not */
+		}
+		list = list[k] ? list + k + 1 : 0;
+	}
+	return denied ? denied : -ENOENT;
+}
+
+static void become(const struct request *q, int in, int out, int err, int report)
+{
+	int fd[3] = { in, out, err };
+	SYS(setsid, 0, 0, 0, 0);
+	for (int i = 0; i < 3; i++) {
+		/* all of them lie above 2: see hello */
+		long r = SYS(dup3, fd[i], i, 0, 0);
+		if (r < 0)
+			tell(report, AT_SETUP, r);
+	}
+	sys(__NR_prlimit64, 0, RLIMIT_NOFILE, (long)&files, 0, 0);
+	ulong none = 0;
+	SYS(rt_sigprocmask, SIG_SETMASK, &none, 0, 8);
+	long r = SYS(chdir, q->dir, 0, 0, 0);
+	if (r < 0)
+		tell(report, AT_DIR, r);
+	tell(report, AT_EXEC, run(q));
+}
+
+/* ---- supervisor ---- */
+
+/* Messages between init and a supervisor: what, two numbers. */
+struct message {
+	u32 what, a, b;
+};
+
+static void say(int ctl, u32 what, u32 a, u32 b)
+{
+	struct message m = { what, a, b };
+	AGAIN(write, ctl, &m, sizeof m, 0);
+}
+
+/* keep closes every descriptor above 2 but those that are named, which must be sorted. */
+static void keep(const int *fd, int n)
+{
+	int from = 3;
+	for (int i = 0; i <= n; i++) {
+		int to = i < n ? fd[i] - 1 : 0x7fffffff;
+		if (to >= from && SYS(close_range, from, to, 0, 0) < 0)
+			for (int k = from; k <= to && k < (int)files.rlim_max && k < 65536; k++)
+				SYS(close, k, 0, 0, 0);
+		if (i < n)
+			from = fd[i] + 1;
+	}
+}
+
+static void supervise(const struct request *q, int in, int out, int err, int ctl)
+{
+	int fd[4] = { in, out, err, ctl };
+	for (int i = 1; i < 4; i++)
+		for (int k = i; k > 0 && fd[k - 1] > fd[k]; k--) {
+			int t = fd[k];
+			fd[k] = fd[k - 1];
+			fd[k - 1] = t;
+		}
+	keep(fd, 4);
+	/* Nothing of this process may be read or written through /proc by a command of the same user. */
+	SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0);
+	SYS(prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0);
+	int sig = child_signals(), report[2];
+	if (sig < 0 || SYS(pipe2, report, O_CLOEXEC, 0, 0) < 0) {
+		say(ctl, 'e', AT_SETUP, EMFILE);
+		die(0);
+	}
+	long main = SYS(clone, SIGCHLD, 0, 0, 0);
+	if (main == 0)
+		become(q, in, out, err, report[1]);
+	shut(&report[1]);
+	shut(&in);
+	if (err != out)
+		shut(&err);
+	shut(&out);
+	if (main < 0) {
+		say(ctl, 'e', AT_SETUP, (u32)-main);
+		die(0);
+	}
+	u8 why[8];
+	if (AGAIN(read, report[0], why, sizeof why, 0) == sizeof why) {
+		AGAIN(wait4, main, 0, 0, 0);
+		say(ctl, 'e', get32(why), get32(why + 4));
+		die(0);
+	}
+	shut(&report[0]);
+	say(ctl, 'p', (u32)main, 0);
+	for (;;) {
+		struct pollfd p[2] = { { ctl, POLLIN, 0 }, { sig, POLLIN, 0 } };
+		SYS(ppoll, p, 2, 0, 0);
+		if (p[1].revents) {
+			int status;
+			long pid;
+			drain(sig);
+			while ((pid = SYS(wait4, -1, &status, WNOHANG, 0)) > 0)
+				if (pid == main) {
+					main = 0;
+					say(ctl, 'x', (u32)status, 0);
+				}
+			if (pid == -ECHILD)
+				die(0);
+		}
+		if (p[0].revents) {
+			struct message m;
+			long n = SYS(read, ctl, &m, sizeof m, 0);
+			if (n == 0)
+				die(0);
+			if (n == sizeof m && m.what == 'S') {
+				/* the main process is ours to wait for: its number cannot be another's yet */
+				long r = main ? SYS(kill, main, m.a, 0, 0) : -ESRCH;
+				say(ctl, 's', (u32)-r, 0);
+			}
+		}
+	}
+}
+
+/* ---- the process table ---- */
+
+enum { PROCESSES = 1 << 15, SLOTS = PROCESSES * 2 };
+
+static int pids[PROCESSES], parents[PROCESSES], slots[SLOTS], count;
+static u8 below[PROCESSES]; /* 0 unknown, 1 below the root, 2 not, 3 being asked */
+
+static int *slot(int pid)
+{
+	u32 at = (u32)pid * 2654435761U % SLOTS;
+	while (slots[at] && pids[slots[at] - 1] != pid)
+		at = (at + 1) % SLOTS;
+	return &slots[at];
+}
+
+/* look reads the numbers and parents of all living processes but this one. */
+static void look(void)
+{
+	static u8 names[16384];
+	memset(slots, 0, sizeof slots);
+	count = 0;
+	int dir = (int)SYS(openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	long n;
+	while ((n = SYS(getdents64, dir, names, sizeof names, 0)) > 0)
+		for (long at = 0; at < n;) {
+			/* struct linux_dirent64: inode, offset, record length, type, name */
+			const u8 *d = names + at;
+			const char *name = (const char *)d + 19;
+			at += d[16] | d[17] << 8;
+			if (name[0] < '0' || name[0] > '9' || count == PROCESSES)
+				continue;
+			char file[32] = "/proc/", stat[512];
+			ulong k = length(name);
+			if (k > 10)
+				continue;
+			memcpy(file + 6, name, k);
+			memcpy(file + 6 + k, "/stat", 6);
+			int fd = (int)SYS(openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC, 0);
+			if (fd < 0)
+				continue;
+			long got = SYS(read, fd, stat, sizeof stat - 1, 0), end = -1;
+			shut(&fd);
+			/* the name of a program may hold anything; nothing behind it holds a bracket */
+			for (long i = 0; i < got; i++)
+				if (stat[i] == ')')
+					end = i;
+			if (end < 0 || end + 4 >= got || stat[end + 2] == 'Z' || stat[end + 2] == 'X')
+				continue;
+			int pid = 0, parent = 0;
+			for (ulong i = 0; i < k; i++)
+				pid = pid * 10 + name[i] - '0';
+			for (long i = end + 4; i < got && stat[i] >= '0' && stat[i] <= '9'; i++)
+				parent = parent * 10 + stat[i] - '0';
+			if (pid == 1)
+				continue;
+			pids[count] = pid;
+			parents[count] = parent;
+			*slot(pid) = ++count;
+		}
+	shut(&dir);
+}
+
+/* send signals every process below root, and returns how many there are. */
+static int send(int root, int signal)
+{
+	int hit = 0;
+	look();
+	memset(below, 0, sizeof below);
+	for (int i = 0; i < count; i++) {
+		int at = i, answer = 0;
+		while (!answer) {
+			below[at] = 3;
+			if (parents[at] == root) {
+				answer = 1;
+				break;
+			}
+			int up = *slot(parents[at]);
+			if (!up || below[up - 1] == 3)
+				answer = 2; /* a zombie's child that has just been given away, or none of ours: next time */
+			else if (below[up - 1])
+				answer = below[up - 1];
+			else
+				at = up - 1;
+		}
+		for (at = i; below[at] == 3;) {
+			below[at] = (u8)answer;
+			int up = *slot(parents[at]);
+			if (!up)
+				break;
+			at = up - 1;
+		}
+	}
+	for (int i = 0; i < count; i++)
+		if (below[i] == 1 && pids[i] != root && SYS(kill, pids[i], signal, 0, 0) == 0)
+			hit++;
+	return hit;
+}
+
+/* ---- init ---- */
+
+enum {
+	HEADER = 12,
+	COMMANDS = 256,
+	CHUNK = 32 << 10,     /* most data in one frame, both ways */
+	STDIN_ROOM = 64 << 10, /* what the driver may send before a grant */
+	BIGGEST = 16 << 20,   /* a run request */
+	QUEUE = 256 << 10,    /* frames that are not written yet */
+	RESERVE = 64 << 10,   /* of the queue, for all that is not output */
+	GENTLE = 25,          /* rounds of killing a tree before everything is stopped for it */
+};
+
+struct command {
+	u32 id;          /* 0: free */
+	int supervisor;  /* its pid; 0 when it is gone */
+	int ctl, in, out[2];
+	u32 granted[2];
+	u32 held, taken; /* stdin in the buffer, and of it written */
+	u8 closing, killing, rounds, ended;
+	u8 buffer[STDIN_ROOM];
+};
+
+static struct command commands[COMMANDS];
+static u8 queue[QUEUE];
+static u32 queued, written;
+static u8 head[HEADER];
+static u32 headed, bodied;
+static u8 small[CHUNK], *body;
+static int killing_all;
+
+static u8 *frame(u8 type, u8 flag, u32 id, u32 size)
+{
+	if (written && queued + HEADER + size > QUEUE) {
+		for (u32 i = written; i < queued; i++)
+			queue[i - written] = queue[i];
+		queued -= written;
+		written = 0;
+	}
+	/* The driver always reads. When it does not, there is nobody to talk to. */
+	if (queued + HEADER + size > QUEUE)
+		die(3);
+	u8 *h = queue + queued;
+	h[0] = type;
+	h[1] = flag;
+	h[2] = h[3] = 0;
+	put32(h + 4, id);
+	put32(h + 8, size);
+	queued += HEADER + size;
+	return h + HEADER;
+}
+
+static void number(u8 type, u8 flag, u32 id, u32 v) { put32(frame(type, flag, id, 4), v); }
+
+static void could_not(u32 id, u32 where, u32 err)
+{
+	u8 *p = frame('e', 0, id, 8);
+	put32(p, where);
+	put32(p + 4, err);
+}
+
+static void flush(void)
+{
+	while (written < queued) {
+		long n = SYS(write, 1, queue + written, queued - written, 0);
+		if (n == -EAGAIN)
+			return;
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			die(2);
+		written += (u32)n;
+	}
+	written = queued = 0;
+}
+
+static u32 room(void) { return QUEUE - RESERVE - (queued - written); }
+
+static struct command *find(u32 id)
+{
+	for (int i = 0; i < COMMANDS; i++)
+		if (id && commands[i].id == id)
+			return &commands[i];
+	return 0;
+}
+
+static void close_stdin(struct command *c)
+{
+	shut(&c->in);
+	c->held = c->taken = 0;
+}
+
+static void feed(struct command *c)
+{
+	if (c->in < 0)
+		return;
+	while (c->taken < c->held) {
+		long n = SYS(write, c->in, c->buffer + c->taken, c->held - c->taken, 0);
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			return;
+		if (n < 0) { /* nobody reads it, and nobody ever will */
+			close_stdin(c);
+			if (!c->closing)
+				number('w', 0, c->id, 0);
+			return;
+		}
+		c->taken += (u32)n;
+	}
+	if (c->held && !c->closing)
+		number('w', 0, c->id, c->held);
+	c->held = c->taken = 0;
+	if (c->closing)
+		close_stdin(c);
+}
+
+static void pump(struct command *c, int i)
+{
+	while (c->out[i] >= 0 && c->granted[i] > 0 && room() >= HEADER + CHUNK) {
+		u32 want = c->granted[i] < CHUNK ? c->granted[i] : CHUNK;
+		/* Read in place: the frame is made first and cut to what came. */
+		u8 *p = frame('o', (u8)(i + 1), c->id, want);
+		long n = SYS(read, c->out[i], p, want, 0);
+		u32 got = n > 0 ? (u32)n : 0;
+		queued -= want - got;
+		put32(p - 4, got);
+		if (n == -EINTR || n == -EAGAIN) {
+			queued -= HEADER;
+			return;
+		}
+		c->granted[i] -= got;
+		if (n <= 0) {
+			shut(&c->out[i]);
+			return;
+		}
+		if (got < want)
+			return;
+	}
+}
+
+/* over forgets a command of which no process is left. */
+static void over(struct command *c)
+{
+	/* What is still in the pipes has been granted or not: it stays until it is taken. */
+	if (c->supervisor || c->out[0] >= 0 || c->out[1] >= 0)
+		return;
+	close_stdin(c);
+	shut(&c->ctl);
+	c->id = 0;
+}
+
+static void start_command(u32 id, u8 *p, u32 size)
+{
+	struct request q;
+	struct command *c = 0;
+	int in[2] = { -1, -1 }, out[2] = { -1, -1 }, err[2] = { -1, -1 }, ctl[2] = { -1, -1 };
+	int null = -1;
+	long failed = -EMFILE;
+	if (find(id) || size < 12 || p[size - 1])
+		die(4);
+	for (int i = 0; i < COMMANDS && !c; i++)
+		if (!commands[i].id)
+			c = &commands[i];
+	q.flags = get32(p);
+	q.argc = get32(p + 4);
+	q.envc = get32(p + 8);
+	if (q.argc == 0 || q.argc > size || q.envc > size)
+		die(4);
+	ulong table = (q.argc + q.envc + 2) * sizeof(char *);
+	char **strings = (char **)sys(__NR_mmap, 0, (long)table, 3, 0x22, -1);
+	if (!c || (ulong)strings > -4096UL) {
+		could_not(id, AT_SETUP, !c ? EMFILE : ENOMEM);
+		return;
+	}
+	q.argv = strings;
+	q.envv = strings + q.argc + 1;
+	q.dir = (char *)p + 12;
+	char *s = q.dir + length(q.dir) + 1, *end = (char *)p + size;
+	for (u32 i = 0; i < q.argc + q.envc; i++) {
+		if (s >= end)
+			die(4);
+		strings[i < q.argc ? i : i + 1] = s;
+		s += length(s) + 1;
+	}
+	q.argv[q.argc] = q.envv[q.envc] = 0;
+
+	null = (int)SYS(openat, AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
+	if (null < 0 || (q.flags & WITH_STDIN && (failed = SYS(pipe2, in, O_CLOEXEC, 0, 0)) < 0) ||
+	    (!(q.flags & NULL_STDOUT) && (failed = SYS(pipe2, out, O_CLOEXEC, 0, 0)) < 0) ||
+	    (!(q.flags & (NULL_STDERR | MERGE)) && (failed = SYS(pipe2, err, O_CLOEXEC, 0, 0)) < 0) ||
+	    (failed = SYS(socketpair, 1 /* AF_UNIX */, 5 /* SOCK_SEQPACKET */ | O_CLOEXEC, 0, ctl)) < 0 ||
+	    (failed = SYS(clone, SIGCHLD, 0, 0, 0)) < 0) {
+		could_not(id, AT_SETUP, (u32)-failed);
+		shut(&in[1]);
+		shut(&out[0]);
+		shut(&err[0]);
+		shut(&ctl[0]);
+	} else if (failed == 0) {
+		int o = out[1] >= 0 ? out[1] : null;
+		supervise(&q, in[0] >= 0 ? in[0] : null, o, q.flags & MERGE ? o : err[1] >= 0 ? err[1] : null, ctl[1]);
+	} else {
+		memset(c, 0, __builtin_offsetof(struct command, buffer));
+		c->id = id;
+		c->supervisor = (int)failed;
+		c->ctl = ctl[0];
+		c->in = in[1];
+		c->out[0] = out[0];
+		c->out[1] = err[0];
+		for (int i = 0; i < 2; i++)
+			if (c->out[i] >= 0)
+				nonblocking(c->out[i]);
+		if (c->in >= 0)
+			nonblocking(c->in);
+		nonblocking(c->ctl);
+	}
+	shut(&in[0]);
+	shut(&out[1]);
+	shut(&err[1]);
+	shut(&ctl[1]);
+	shut(&null);
+	SYS(munmap, strings, table, 0, 0);
+}
+
+static void read_file(u32 id, u8 *path, u32 size)
+{
+	if (!size || path[size - 1])
+		die(4);
+	int fd = (int)SYS(openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0) {
+		number('f', 1, id, (u32)-fd);
+		return;
+	}
+	u8 *p = frame('f', 0, id, 4096);
+	long n = AGAIN(read, fd, p, 4096, 0);
+	shut(&fd);
+	if (n < 0)
+		n = 0;
+	queued -= 4096 - (u32)n;
+	put32(p - 4, (u32)n);
+}
+
+static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
+{
+	struct command *c = find(id);
+	switch (type) {
+	case 'R':
+		start_command(id, p, size);
+		return;
+	case 'F':
+		read_file(id, p, size);
+		return;
+	case 'A':
+		killing_all = 1;
+		return;
+	case 'Q':
+		die(0);
+	}
+	if (!c) { /* it ended while this was on its way */
+		if (type == 'S')
+			number('s', 0, id, ESRCH);
+		return;
+	}
+	switch (type) {
+	case 'I':
+		if (c->in < 0)
+			return;
+		if (size > STDIN_ROOM - c->held)
+			die(4);
+		memcpy(c->buffer + c->held, p, size);
+		c->held += size;
+		feed(c);
+		return;
+	case 'C':
+		c->closing = 1;
+		feed(c);
+		return;
+	case 'W':
+		if (size != 4 || flag < 1 || flag > 2)
+			die(4);
+		c->granted[flag - 1] += get32(p);
+		return;
+	case 'S':
+		if (size != 4)
+			die(4);
+		if (!flag && c->supervisor)
+			say(c->ctl, 'S', get32(p), 0);
+		else
+			number('s', 0, id, c->supervisor && send(c->supervisor, (int)get32(p)) ? 0 : ESRCH);
+		return;
+	case 'K':
+		c->killing = 1;
+		return;
+	}
+	die(4);
+}
+
+/* receive reads frames of the driver as far as they have come. */
+static void receive(void)
+{
+	if (headed < HEADER) {
+		long n = SYS(read, 0, head + headed, HEADER - headed, 0);
+		if (n == -EAGAIN || n == -EINTR)
+			return;
+		if (n <= 0)
+			die(0); /* the driver is gone: so is the sandbox */
+		headed += (u32)n;
+		if (headed < HEADER)
+			return;
+		u32 size = get32(head + 8);
+		if (size > BIGGEST)
+			die(4);
+		body = small;
+		if (size > sizeof small) {
+			body = (u8 *)sys(__NR_mmap, 0, size, 3, 0x22, -1);
+			if ((ulong)body > -4096UL)
+				die(5);
+		}
+		bodied = 0;
+	}
+	u32 size = get32(head + 8);
+	if (bodied < size) {
+		long n = SYS(read, 0, body + bodied, size - bodied, 0);
+		if (n == -EAGAIN || n == -EINTR)
+			return;
+		if (n <= 0)
+			die(0);
+		bodied += (u32)n;
+		if (bodied < size)
+			return;
+	}
+	headed = 0;
+	handle(head[0], head[1], get32(head + 4), body, size);
+	if (body != small)
+		SYS(munmap, body, size, 0, 0);
+}
+
+/* hear takes what a supervisor says. */
+static void hear(struct command *c)
+{
+	struct message m;
+	while (c->ctl >= 0) {
+		long n = SYS(read, c->ctl, &m, sizeof m, 0);
+		if (n == -EINTR)
+			continue;
+		if (n == -EAGAIN)
+			return;
+		if (n != sizeof m) {
+			shut(&c->ctl);
+			return;
+		}
+		switch (m.what) {
+		case 'e':
+			could_not(c->id, m.a, m.b);
+			c->ended = 1;
+			break;
+		case 'x':
+			c->ended = 1;
+			/* fallthrough */
+		default:
+			number((u8)m.what, 0, c->id, m.a);
+		}
+	}
+}
+
+static void reap(void)
+{
+	long pid;
+	int status;
+	while ((pid = SYS(wait4, -1, &status, WNOHANG, 0)) > 0)
+		for (int i = 0; i < COMMANDS; i++) {
+			struct command *c = &commands[i];
+			if (!c->id || c->supervisor != pid)
+				continue;
+			hear(c); /* its last words, before the word of its death */
+			/* One that ends by itself has waited for all that were below it. */
+			frame('z', !(c->ended && status == 0), c->id, 0);
+			c->supervisor = 0;
+			for (int k = 0; k < 2; k++)
+				pump(c, k);
+			over(c);
+		}
+	if (killing_all && pid == -ECHILD) {
+		killing_all = 0;
+		frame('a', 0, 0, 0);
+	}
+}
+
+/*
+ * kill_tree ends what is below a supervisor. What forks faster than it is found
+ * is caught by stopping everything first: the kernel does that in one step.
+ */
+static void kill_tree(struct command *c)
+{
+	if (c->rounds < GENTLE) {
+		c->rounds++;
+		send(c->supervisor, SIGKILL);
+		return;
+	}
+	SYS(kill, -1, SIGSTOP, 0, 0);
+	send(c->supervisor, SIGKILL);
+	SYS(kill, -1, SIGCONT, 0, 0);
+}
+
+static struct pollfd polls[3 + COMMANDS * 4];
+
+__attribute__((noreturn)) static void serve(int sig)
+{
+	for (;;) {
+		int n = 0, hurry = 0;
+		flush();
+		polls[n++] = (struct pollfd){ 0, POLLIN, 0 };
+		polls[n++] = (struct pollfd){ sig, POLLIN, 0 };
+		polls[n++] = (struct pollfd){ written < queued ? 1 : -1, POLLOUT, 0 };
+		int may = room() >= HEADER + CHUNK;
+		for (int i = 0; i < COMMANDS; i++) {
+			struct command *c = &commands[i];
+			if (!c->id)
+				continue;
+			polls[n++] = (struct pollfd){ c->ctl, POLLIN, 0 };
+			polls[n++] = (struct pollfd){ c->held ? c->in : -1, POLLOUT, 0 };
+			for (int k = 0; k < 2; k++)
+				polls[n++] = (struct pollfd){ may && c->granted[k] ? c->out[k] : -1, POLLIN, 0 };
+			hurry |= c->killing && c->supervisor;
+		}
+		hurry |= killing_all;
+		struct { long s, ns; } tick = { 0, 1000000 };
+		SYS(ppoll, polls, n, hurry ? &tick : 0, 0);
+		n = 3;
+		for (int i = 0; i < COMMANDS; i++) {
+			struct command *c = &commands[i];
+			if (!c->id)
+				continue;
+			if (polls[n].revents)
+				hear(c);
+			if (polls[n + 1].revents)
+				feed(c);
+			for (int k = 0; k < 2; k++)
+				if (polls[n + 2 + k].revents)
+					pump(c, k);
+			n += 4;
+			if (c->killing && c->supervisor)
+				kill_tree(c);
+			over(c);
+		}
+		if (killing_all)
+			SYS(kill, -1, SIGKILL, 0, 0);
+		if (polls[1].revents || hurry) {
+			drain(sig);
+			reap();
+		}
+		if (polls[0].revents)
+			receive();
+	}
+}
+
+__attribute__((noreturn, used)) void start(long *stack)
+{
+	(void)stack;
+	/* It kills "everybody": outside of a container of its own that would be the machine. */
+	if (SYS(getpid, 0, 0, 0, 0) != 1)
+		die(7);
+	SYS(rt_sigprocmask, SIG_SETMASK, &all_signals, 0, 8);
+	SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0);
+	/* Descriptors 0 to 2 stay taken, so that no pipe of a command can be one of them. */
+	struct rlimit64 most = { 0, 0 };
+	sys(__NR_prlimit64, 0, RLIMIT_NOFILE, 0, (long)&files, 0);
+	most.rlim_cur = most.rlim_max = files.rlim_max;
+	sys(__NR_prlimit64, 0, RLIMIT_NOFILE, (long)&most, 0, 0);
+	nonblocking(0);
+	nonblocking(1);
+	int sig = child_signals();
+	if (sig < 0)
+		die(6);
+	number('h', 0, 0, VERSION);
+	serve(sig);
+}
