@@ -55,9 +55,11 @@ type Config struct {
 	// StateDir holds the outbox and what no job may see; WorkDir the workspaces.
 	StateDir, WorkDir string
 	// Hide lists more host paths that no job may see.
-	Hide   []string
-	Driver sandbox.Driver
-	Lookup func(*protocol.HarnessSpec) (harness.Harness, error)
+	Hide []string
+	// Driver runs jobs that name no image, Images those that name one. Images may
+	// be nil, or the same as Driver.
+	Driver, Images sandbox.Driver
+	Lookup         func(*protocol.HarnessSpec) (harness.Harness, error)
 	// Environ is the environment that jobs inherit from; nil takes the process's.
 	Environ []string
 	// WithholdProxy keeps the proxy's variables from jobs.
@@ -152,6 +154,12 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.out.Close(), r.unlockWork()) }()
 
+	sweeping, endSweep := context.WithCancel(ctx)
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() { r.sweepOften(sweeping) })
+	defer sweeps.Wait()
+	defer endSweep()
+
 	// Attempts and sessions outlive ctx for as long as it takes to give back.
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
@@ -228,13 +236,7 @@ func (r *Runner) open(ctx context.Context) error {
 	if r.cfg.Capabilities == nil {
 		r.cfg.Capabilities = DetectCapabilities(ctx, r.cfg.Environ)
 	}
-	swept, err := r.cfg.Driver.Sweep(ctx, func(string) bool { return false })
-	for _, s := range swept {
-		r.log.Warn("ended what an earlier runner left", "attempt", s.Attempt)
-	}
-	if err != nil {
-		r.log.Error("what an earlier runner left could not all be ended", "err", err)
-	}
+	r.sweep(ctx)
 	// After the sweep: a job that a dead runner left could hold the lock.
 	if r.unlockWork, err = lockWorkDir(r.cfg.WorkDir); err != nil {
 		return errors.Join(err, out.Close())
@@ -254,20 +256,27 @@ func (r *Runner) open(ctx context.Context) error {
 		return errors.Join(err, out.Close(), r.unlockWork())
 	}
 	r.exec = executor.New(executor.Config{
-		Driver:       r.cfg.Driver,
+		Default:      r.lane(r.cfg.Driver, environ),
+		Images:       r.lane(r.cfg.Images, environ),
 		Environments: environment.NewSet(environment.Config{MachineGit: true, Logger: r.log}),
 		Lookup:       r.cfg.Lookup,
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
 		Hide:         append([]string{r.cfg.StateDir}, r.cfg.Hide...),
-		Environ:      environ,
 		Certificates: certificates,
 		Keep:         r.cfg.Keep,
-		ActsAsYou:    r.cfg.Driver.Name() == "process",
 		Log:          r.log,
 	})
 	return nil
+}
+
+// lane is how a driver's jobs run.
+func (r *Runner) lane(d sandbox.Driver, host []string) executor.Lane {
+	if d == nil || d.Name() == "process" {
+		return executor.Lane{Driver: d, Environ: host}
+	}
+	return executor.Lane{Driver: d, Environ: executor.ContainerEnviron(host), Container: true}
 }
 
 // network is what jobs inherit of the runner's environment, and the certificates

@@ -82,6 +82,10 @@ type Execution struct {
 	Enclosure string `json:"enclosure,omitempty"`
 	// ActsAsYou says that the job ran as the runner's own user, with its logins.
 	ActsAsYou bool `json:"actsAsYou,omitempty"`
+	// Image is what the job ran in, ImageDigest what the engine resolved it to.
+	Image       string `json:"image,omitempty"`
+	ImageDigest string `json:"imageDigest,omitempty"`
+	Platform    string `json:"platform,omitempty"`
 	// Limits in force, by name, the sandbox's defaults included.
 	Limits map[string]any `json:"limits,omitempty"`
 	// Notes say what is weaker on this machine than elsewhere.

@@ -3,6 +3,7 @@ package executor
 import (
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -77,10 +78,12 @@ func pick(environ []string, lists ...[]string) []string {
 	return out
 }
 
-// jobEnviron lays the attempt's own places over the base.
-func jobEnviron(base []string, binDir, tmp string) []string {
+// environ is the base environment of the attempt's commands: what its lane
+// inherits, and the attempt's own places.
+func (x *execution) environ() []string {
+	base := x.cfg.Certificates.environ(x.in.Environ, x.root)
 	path := defaultPath
-	env := make([]string, 0, len(base)+2)
+	env := make([]string, 0, len(base)+3)
 	for _, kv := range base {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
@@ -88,8 +91,10 @@ func jobEnviron(base []string, binDir, tmp string) []string {
 		}
 		env = append(env, kv)
 	}
-	if binDir != "" {
-		path = binDir + string(os.PathListSeparator) + path
+	if x.in.Container {
+		env = append(env, "HOME="+filepath.Join(x.root, homeDir))
+	} else if x.cfg.BinDir != "" {
+		path = x.cfg.BinDir + string(os.PathListSeparator) + path
 	}
-	return append(env, "PATH="+path, "TMPDIR="+tmp)
+	return append(env, "PATH="+path, "TMPDIR="+filepath.Join(x.root, tmpDir))
 }

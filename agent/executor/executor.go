@@ -40,28 +40,26 @@ const (
 
 // Config is what all attempts of a runner share.
 type Config struct {
-	Driver       sandbox.Driver
-	Environments *environment.Set
+	// Default runs jobs that name no image, Images those that name one; the zero
+	// Lane refuses them.
+	Default, Images Lane
+	Environments    *environment.Set
 	// Lookup finds the harness of a spec.
 	Lookup func(*protocol.HarnessSpec) (harness.Harness, error)
 	// Graders judge; nil is grader.Builtin.
 	Graders grader.Registry
 	// WorkRoot holds a directory per attempt, PrivateRoot what no job may see.
 	WorkRoot, PrivateRoot string
-	// BinDir, if set, comes first on the PATH of every job.
+	// BinDir, if set, comes first on the PATH of every job outside of containers.
 	BinDir string
 	// Hide lists host paths that no job may see.
 	Hide []string
-	// Environ is the base environment of every job; nil takes HostEnviron.
-	Environ []string
 	// Certificates are given to every job; the zero value gives none.
 	Certificates Certificates
 	// Keep leaves workspaces on the disk.
 	Keep bool
-	// ActsAsYou is recorded: jobs run as the runner's own user.
-	ActsAsYou bool
-	Now       func() time.Time
-	Log       *slog.Logger
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Executor carries out attempts. It is safe for concurrent use.
@@ -77,9 +75,6 @@ func New(cfg Config) *Executor {
 	}
 	if cfg.Graders == nil {
 		cfg.Graders = grader.Builtin()
-	}
-	if cfg.Environ == nil {
-		cfg.Environ = HostEnviron(os.Environ())
 	}
 	return &Executor{cfg: cfg}
 }
@@ -137,6 +132,7 @@ type execution struct {
 	a      Attempt
 	log    *slog.Logger
 	root   string
+	in     Lane
 	result *protocol.CaseResult
 
 	compute  sandbox.ComputeHandle
@@ -211,6 +207,7 @@ func (x *execution) failed(ctx context.Context, stage string, err error) {
 	var failure *protocol.Failure
 	var env *environment.Error
 	var unsupported *sandbox.UnsupportedError
+	var image *sandbox.ImageError
 	var spec *sandbox.SpecError
 	switch {
 	case ctx.Err() != nil:
@@ -219,6 +216,13 @@ func (x *execution) failed(ctx context.Context, stage string, err error) {
 		x.fail(failure)
 	case errors.As(err, &env):
 		x.fail(&env.Failure)
+	case errors.As(err, &image):
+		f := &protocol.Failure{Stage: stage, Class: protocol.ClassConfig, Reason: protocol.ReasonImage,
+			Code: protocol.CodeBadRequest, Message: err.Error()}
+		if image.Retryable {
+			f.Class, f.Code, f.Retryable = protocol.ClassInfra, protocol.CodeDriverProvisionFailed, true
+		}
+		x.fail(f)
 	case errors.As(err, &unsupported):
 		x.fail(&protocol.Failure{Stage: stage, Class: protocol.ClassConfig, Reason: protocol.ReasonUnsupportedByRunner,
 			Code: protocol.CodeBadRequest, Message: err.Error()})
@@ -288,7 +292,7 @@ func (x *execution) mkdir() error {
 			x.log.Error("workspace could not be removed and is retired", "dir", x.root, "err", err)
 		}
 	})
-	for _, dir := range []string{x.root, filepath.Join(x.root, tmpDir)} {
+	for _, dir := range []string{x.root, filepath.Join(x.root, tmpDir), filepath.Join(x.root, homeDir)} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("make the attempt's directory: %w", err)
 		}

@@ -19,13 +19,20 @@ func (x *execution) prepare(ctx context.Context) bool {
 		x.failed(ctx, protocol.StageInstall, err)
 		return false
 	}
-	spec := x.spec()
-	if spec.Network == protocol.NetworkAllowlist {
-		x.failed(ctx, protocol.StageDispatch, &sandbox.UnsupportedError{Driver: x.cfg.Driver.Name(), What: "network",
-			Wanted: protocol.NetworkAllowlist, Reason: "no sandbox of this runner can hold a job to a list of hosts"})
+	var err error
+	if x.in, err = x.lane(); err != nil {
+		x.failed(ctx, protocol.StageDispatch, err)
 		return false
 	}
-	compute, err := x.cfg.Driver.Start(ctx, spec)
+	progress := x.a.Redact.Writer(x.a.Log.Writer(protocol.StreamStdout))
+	defer func() {
+		if err := progress.Close(); err != nil {
+			x.log.Warn("log lacks the end of the progress", "err", err)
+		}
+	}()
+	spec := x.spec()
+	spec.Progress = progress
+	compute, err := x.in.Driver.Start(ctx, spec)
 	if err != nil {
 		x.failed(ctx, protocol.StageDispatch, err)
 		return false
@@ -34,7 +41,6 @@ func (x *execution) prepare(ctx context.Context) bool {
 	if x.a.Compute != nil {
 		x.a.Compute(compute)
 	}
-	progress := x.a.Redact.Writer(x.a.Log.Writer(protocol.StreamStdout))
 	x.env, err = x.cfg.Environments.Prepare(ctx, environment.Attempt{
 		Root:     x.root,
 		Private:  filepath.Join(x.cfg.PrivateRoot, x.a.Name),
@@ -43,9 +49,6 @@ func (x *execution) prepare(ctx context.Context) bool {
 		Progress: progress,
 		Redact:   x.a.Redact,
 	})
-	if cerr := progress.Close(); cerr != nil {
-		x.log.Warn("log lacks the end of the environment's progress", "err", cerr)
-	}
 	if err != nil {
 		x.failed(ctx, protocol.StageInstall, err)
 		return false
@@ -67,12 +70,9 @@ func (x *execution) spec() sandbox.Spec {
 	s := sandbox.Spec{
 		Attempt: x.a.Name,
 		Dir:     x.root,
-		Env:     jobEnviron(x.cfg.Certificates.environ(x.cfg.Environ, x.root), x.cfg.BinDir, filepath.Join(x.root, tmpDir)),
-		Image:   c.Image,
+		Env:     x.environ(),
+		Image:   x.image(),
 		Hide:    append([]string{x.cfg.PrivateRoot}, x.cfg.Hide...),
-	}
-	if s.Image == "" {
-		s.Image = h.Image
 	}
 	for _, r := range []*protocol.Resources{h.Resources, c.Resources} { // the case wins
 		if r == nil {

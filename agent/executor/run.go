@@ -73,7 +73,7 @@ func (x *execution) harnessEnv() harness.Env {
 		Root:        x.root,
 		WorkDir:     x.env.Dir(),
 		Environ:     append(pairs(x.a.Job.Env), x.a.Environ...),
-		Base:        x.cfg.Environ,
+		Base:        x.in.Environ,
 		Emit:        x.emit,
 		Stdout:      x.a.Log.Writer(protocol.StreamStdout),
 		Stderr:      x.a.Log.Writer(protocol.StreamStderr),
@@ -86,7 +86,6 @@ func (x *execution) harnessEnv() harness.Env {
 func (x *execution) execution(ctx context.Context) *protocol.Execution {
 	e := &protocol.Execution{
 		OS: goosName(runtime.GOOS), OSResolved: "defaulted", Arch: runtime.GOARCH,
-		Driver: x.cfg.Driver.Name(), ActsAsYou: x.cfg.ActsAsYou,
 		HarnessPath: x.outcome.Path, HarnessVersion: x.outcome.Version,
 	}
 	if p := x.a.Job.Case.Placement; p != nil && p.OS != "" {
@@ -99,7 +98,8 @@ func (x *execution) execution(ctx context.Context) *protocol.Execution {
 		return e
 	}
 	info := x.compute.Info()
-	e.Enclosure = info.Enclosure
+	e.Driver, e.Enclosure, e.ActsAsYou = info.Driver, info.Enclosure, info.ActsAsUser
+	e.Image, e.ImageDigest, e.Platform = info.Image, info.ImageDigest, info.Platform
 	for _, l := range info.Limits {
 		if e.Limits == nil {
 			e.Limits = map[string]any{}
