@@ -78,7 +78,7 @@ func (a *asker) accept(ctx context.Context) {
 		case a.places <- struct{}{}:
 		default:
 			// What fits into the socket's buffer does not block.
-			_ = json.NewEncoder(conn).Encode(askReply{Error: fmt.Sprintf("%d questions of this run wait already", maxAsks)})
+			_ = json.NewEncoder(conn).Encode(protocol.AskReply{Error: fmt.Sprintf("%d questions of this run wait already", maxAsks)})
 			_ = conn.Close()
 			continue
 		}
@@ -90,13 +90,6 @@ func (a *asker) accept(ctx context.Context) {
 			a.answer(ctx, conn)
 		})
 	}
-}
-
-// askReply is the line out.
-type askReply struct {
-	Approved bool   `json:"approved"`
-	Comment  string `json:"comment,omitempty"`
-	Error    string `json:"error,omitempty"`
 }
 
 func (a *asker) answer(ctx context.Context, conn net.Conn) {

@@ -237,11 +237,34 @@ func (a *attempt) finish(result *protocol.CaseResult) {
 		a.log.Info("attempt ended", "scores", len(result.Scores))
 	}
 	if err := finish(a.spool, result); err != nil {
-		a.log.Error("result could not be kept", "err", err)
+		a.lose(err)
+		return
 	}
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	a.finished = true
+}
+
+// lose lets go of an attempt whose result the outbox cannot keep: to hold its
+// lease any longer would leave the run without an end. Another attempt may have
+// better luck; it counts as one that failed. Without a session the lease expires,
+// since heartbeats do not name the attempt any more.
+func (a *attempt) lose(why error) {
+	a.log.Error("result could not be kept", "err", why)
+	a.r.setDegraded("results cannot be kept: " + why.Error())
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
+	defer cancel()
+	text := protocol.Clip(a.redact.String("the runner could not keep the result: "+why.Error()), 1000)
+	err := a.r.onSession(ctx, func(s *link.RunnerSession) error {
+		_, err := s.GiveBack(ctx, a.ref, link.GiveBack{Reason: link.GiveBackLost, Text: text, Started: true})
+		return err
+	})
+	if err != nil {
+		a.log.Warn("attempt could not be given back, its lease will expire", "err", err)
+	}
+	if err := a.spool.Abandon(); err != nil {
+		a.log.Error("what is left of the attempt could not be removed", "err", err)
+	}
 }
 
 // finish writes a result to the outbox; on a full disk a smaller one.

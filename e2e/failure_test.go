@@ -160,6 +160,35 @@ func TestF42_P5_CoordinatorAwayWhenTheJobEnds(t *testing.T) {
 	}
 }
 
+// TestF42_P8_ResultThatCannotBeKept: a runner whose outbox is gone lets go of the
+// attempt. It does not hold the lease of work that has no result, and the run has
+// its end.
+func TestF42_P8_ResultThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	h := house.New(t, house.Quick)
+	r := h.Runner("laptop")
+	file := filepath.Join(t.TempDir(), "ticks")
+	id := h.Submit(ticking(file))
+	h.Running(id)
+	grows(t, file)
+	outbox, aside := filepath.Join(r.Config.StateDir, "outbox"), filepath.Join(r.Config.StateDir, "aside")
+	if err := os.Rename(outbox, aside); err != nil {
+		t.Fatal(err)
+	}
+	enough(t, file)
+	run := h.Until(id, "the attempt is given up", func(run protocol.Run) bool { return run.Status == protocol.StatusQueued })
+	attempts, err := h.Client.Attempts(context.Background(), id)
+	if err != nil || !strings.Contains(attempts[0].Message, "could not keep the result") {
+		t.Errorf("attempt 1 of %s: %+v, %v; want it to say that the result could not be kept", run.ID, attempts, err)
+	}
+	if err := os.Rename(aside, outbox); err != nil {
+		t.Fatal(err)
+	}
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt < 2 {
+		t.Errorf("run: %s at attempt %d, want succeeded at a later attempt", run.Status, run.Attempt)
+	}
+}
+
 // TestF7_CancelWhileTheRunnerIsGone: cancelling a run whose holder is not there is
 // immediate.
 func TestF7_CancelWhileTheRunnerIsGone(t *testing.T) {

@@ -60,6 +60,9 @@ func (g *Gateway) GiveBack(ctx context.Context, c *link.CoordinatorSession, a li
 	if reason == "" {
 		reason = why.Reason
 	}
+	if why.Reason == link.GiveBackLost {
+		return standing(g.cfg.Runs.Lost(ctx, ref(a), reason))
+	}
 	return standing(g.cfg.Runs.GiveBack(ctx, ref(a), reason))
 }
 

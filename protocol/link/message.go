@@ -227,9 +227,13 @@ type Attempt struct {
 	Payload json.RawMessage `json:"-"`
 }
 
+// GiveBackLost is the reason of an attempt that ran and whose result the runner could not keep. It uses up one of the
+// run's attempts, as one does whose runner was lost; no other reason does.
+const GiveBackLost = "lost"
+
 // GiveBack returns an attempt without a result.
 type GiveBack struct {
-	// Reason is a code: "refused", "draining", "withdrawn", ...
+	// Reason is a code: "refused", "draining", "withdrawn", GiveBackLost, ...
 	Reason string `json:"reason"`
 	// Text says more, for people.
 	Text string `json:"text,omitempty"`

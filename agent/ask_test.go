@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// TestF53_JobAsksInALoop: a job cannot take the runner's descriptors and streams by
+// asking more than a person could ever answer; the asker that is turned away hears
+// why, and a place that becomes free is given again.
+func TestF53_JobAsksInALoop(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "ask") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var open atomic.Int32
+	full, decide := make(chan struct{}), make(chan struct{})
+	asks, socket, err := listenAsk(ctx, dir, func(ctx context.Context, question string) (link.Answer, error) {
+		if open.Add(1) == maxAsks {
+			close(full)
+		}
+		<-decide
+		return link.Answer{Approved: true, Comment: question}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cancel(); asks.close() })
+	ask := func(question string) *bufio.Reader {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = fmt.Fprintf(conn, "{\"question\":%q}\n", question) // who is turned away may not be read
+		return bufio.NewReader(conn)
+	}
+	answer := func(r *bufio.Reader) (reply protocol.AskReply) {
+		line, err := r.ReadBytes('\n')
+		if err != nil {
+			t.Fatalf("read an answer: %v", err)
+		}
+		if err := json.Unmarshal(line, &reply); err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	var waiting []*bufio.Reader
+	for i := range maxAsks {
+		waiting = append(waiting, ask(fmt.Sprint(i)))
+	}
+	<-full
+	for range 100 {
+		if got := answer(ask("one more")); !strings.Contains(got.Error, "wait already") || got.Approved {
+			t.Fatalf("question beyond the bound: %+v, want a refusal that says why", got)
+		}
+	}
+	close(decide)
+	for i, r := range waiting {
+		if got := answer(r); !got.Approved || got.Comment != fmt.Sprint(i) {
+			t.Errorf("question %d: %+v, want its approval", i, got)
+		}
+	}
+	for { // the last place is given back a moment after its answer
+		got := answer(ask("after"))
+		if got.Approved {
+			return
+		}
+		if !strings.Contains(got.Error, "wait already") {
+			t.Fatalf("after the answers: %+v", got)
+		}
+	}
+}
