@@ -64,19 +64,19 @@ func TestF53_JobAsksInALoop(t *testing.T) {
 	}
 	<-full
 	for range 100 {
-		if got := answer(ask("one more")); !strings.Contains(got.Error, "wait already") || got.Approved {
+		if got := answer(ask("one more")); !strings.Contains(got.Error, "wait already") || got.Approved != nil {
 			t.Fatalf("question beyond the bound: %+v, want a refusal that says why", got)
 		}
 	}
 	close(decide)
 	for i, r := range waiting {
-		if got := answer(r); !got.Approved || got.Comment != fmt.Sprint(i) {
+		if got := answer(r); got.Approved == nil || !*got.Approved || got.Comment != fmt.Sprint(i) {
 			t.Errorf("question %d: %+v, want its approval", i, got)
 		}
 	}
 	for { // the last place is given back a moment after its answer
 		got := answer(ask("after"))
-		if got.Approved {
+		if got.Approved != nil && *got.Approved {
 			return
 		}
 		if !strings.Contains(got.Error, "wait already") {
