@@ -25,6 +25,25 @@ const (
 	HarnessCommand = "command"
 )
 
+// Adapters that every runner has, for specs of kind process. A harness of such an
+// id needs no registration.
+const (
+	AdapterScripted   = "scripted"
+	AdapterClaudeCode = "claude-code"
+	AdapterCodex      = "codex"
+)
+
+// Adapters lists them, for messages and checks.
+func Adapters() []string { return []string{AdapterScripted, AdapterClaudeCode, AdapterCodex} }
+
+// AdapterName is the adapter of a spec of kind process.
+func (h *HarnessSpec) AdapterName() string {
+	if h.Adapter != "" {
+		return h.Adapter
+	}
+	return h.ID
+}
+
 // HarnessSpec is a resolved harness: everything a runner needs to run it. Kind
 // process names an adapter built into the runner (Adapter, or the id itself).
 // Kind command is a command line with {{task}}, {{model}}, {{run_id}} and

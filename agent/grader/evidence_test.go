@@ -46,7 +46,7 @@ func TestEvidenceGraders(t *testing.T) {
 				tt.in.Case = &protocol.Case{ID: "c1"}
 			}
 			tt.in.Case.Graders = []protocol.GraderSpec{tt.spec}
-			check(t, Grade(context.Background(), tt.in), tt.want)
+			check(t, Builtin().Grade(context.Background(), tt.in), tt.want)
 		})
 	}
 }

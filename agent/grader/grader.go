@@ -57,12 +57,5 @@ type Input struct {
 	Log io.Writer
 }
 
-// Check reports what is wrong with a grader spec: an unknown id or a bad
-// configuration, as a *protocol.Problem that names the key.
-func Check(spec protocol.GraderSpec) error { return spec.ValidateConfig() }
-
 // Registry maps grader ids to graders.
 type Registry map[string]Grader
-
-// Grade runs the case's graders in order with the built-in registry.
-func Grade(ctx context.Context, in Input) []protocol.Score { return Builtin().Grade(ctx, in) }

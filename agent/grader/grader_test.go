@@ -128,7 +128,7 @@ func TestCommands(t *testing.T) {
 			in := attempt(t, tt.spec)
 			write(t, filepath.Join(in.WorkDir, "ok.txt"), "done\n")
 			write(t, filepath.Join(in.WorkDir, "sub", "x"), "")
-			got := Grade(context.Background(), in)
+			got := Builtin().Grade(context.Background(), in)
 			check(t, got, tt.want...)
 			if len(got) == 1 && got[0].Status == protocol.ScoreMeasured && got[0].Detail != tt.detail {
 				t.Errorf("detail %q, want %q", got[0].Detail, tt.detail)
@@ -152,7 +152,7 @@ func TestF25_LongOutputKeepsItsEnds(t *testing.T) {
 	in := attempt(t, spec("script-score", `{"cmd":"echo HEAD; head -c 30000000 /dev/zero | tr '\\000' x; echo; echo SCORE=1"}`))
 	log := &counter{}
 	in.Log = log
-	got := Grade(context.Background(), in)
+	got := Builtin().Grade(context.Background(), in)
 	check(t, got, measured("script-score", "score", 1, true))
 	if d := got[0].Detail; !strings.HasPrefix(d, "HEAD\nxxx") || !strings.HasSuffix(d, "x\nSCORE=1") || len(d) < MaxDetail-200 {
 		t.Errorf("detail of %d bytes: %.20q ... %q", len(d), d, d[len(d)-20:])
@@ -214,7 +214,7 @@ console.log(JSON.stringify({metric: "n", value: c.trace.length}));
 				return io.NopCloser(strings.NewReader(`{"kind":"tool_call","t":1,"name":"a"}` + "\n" + `{"kind":"tool_call","t":2,"name":"b"}` + "\n" + `{"kind":"error","t":3,"message":"m"}` + "\n")), nil
 			}
 			write(t, filepath.Join(in.WorkDir, "grade", "main.py"), `import json,sys; json.load(open(sys.argv[1])); print('{"metric":"entry","value":1}')`)
-			check(t, Grade(context.Background(), in), tt.want...)
+			check(t, Builtin().Grade(context.Background(), in), tt.want...)
 			for _, left := range []string{"everdict-grade-context.json", "everdict-grader.py", "everdict-grader.mjs", "grade/context.json"} {
 				if _, err := os.Lstat(filepath.Join(in.WorkDir, left)); err == nil {
 					t.Errorf("%s was left in the workspace", left)
@@ -249,7 +249,7 @@ func TestLinksOfTheAgentAreNotFollowed(t *testing.T) {
 	if err := os.Symlink(filepath.Dir(outside), filepath.Join(in.Root, "logs")); err != nil {
 		t.Fatal(err)
 	}
-	got := Grade(context.Background(), in)
+	got := Builtin().Grade(context.Background(), in)
 	check(t, got[:1], measured("script", "m", 1))
 	b, err := os.ReadFile(outside)
 	entries, _ := os.ReadDir(filepath.Dir(outside))
@@ -300,7 +300,7 @@ func TestRewardFile(t *testing.T) {
 			write(t, filepath.Join(in.WorkDir, "ok.txt"), "done")
 			// What the agent put there is wiped: a reward of its own making is none.
 			write(t, filepath.Join(in.Root, "logs", "verifier", "reward.json"), `{"reward": 1}`)
-			check(t, Grade(context.Background(), in), tt.want...)
+			check(t, Builtin().Grade(context.Background(), in), tt.want...)
 		})
 	}
 }
@@ -330,7 +330,7 @@ func TestAuthorityOfOwnMetrics(t *testing.T) {
 	reserved := spec("tests-pass", "")
 	reserved.Authority = protocol.AuthorityJudge
 	var got []string
-	for _, s := range Grade(context.Background(), attempt(t, g, named, reserved)) {
+	for _, s := range Builtin().Grade(context.Background(), attempt(t, g, named, reserved)) {
 		got = append(got, s.Metric+"="+s.Authority)
 	}
 	if d := cmp.Diff([]string{"lint=objective", "lint=ground_truth", "tests_pass="}, got); d != "" {
@@ -359,11 +359,11 @@ func TestTheTimeForGradingEnds(t *testing.T) {
 	in := attempt(t, spec("tests-pass", `{"cmd":"sleep 60"}`), spec("steps", ""))
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	check(t, Grade(ctx, in), unmeasuredScore("tests-pass", "tests_pass", "grader_timeout", false), unmeasuredScore("steps", "tool_calls", "grader_timeout", false))
+	check(t, Builtin().Grade(ctx, in), unmeasuredScore("tests-pass", "tests_pass", "grader_timeout", false), unmeasuredScore("steps", "tool_calls", "grader_timeout", false))
 
 	stopped, stop := context.WithCancelCause(context.Background())
 	stop(errors.New("cancelled by its owner"))
-	got := Grade(stopped, in)
+	got := Builtin().Grade(stopped, in)
 	check(t, got[1:], unmeasuredScore("steps", "tool_calls", "grader_error", true))
 	if !strings.Contains(got[1].Detail, "cancelled by its owner") {
 		t.Errorf("detail %q", got[1].Detail)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/protocol"
 )
@@ -46,7 +47,7 @@ type Report struct {
 
 // RunStream runs an agent whose stdout is a stream. strict is for agents whose
 // stream always ends in a final event: without one they have failed.
-func (e Env) RunStream(ctx context.Context, name string, cmd sandbox.Command, stream Stream, strict bool) (Outcome, Report, error) {
+func (e Env) RunStream(ctx context.Context, name string, cmd sandbox.Command, stream Stream, strict bool) (Outcome, error) {
 	cmd.Stdout = &tee{stream, NewTail(e.Stdout, 0)}
 	ended, err := e.Exec(ctx, Execution{Command: cmd, Finished: stream.Finished(), Hopeless: stream.Hopeless()})
 	report := stream.Close()
@@ -56,9 +57,9 @@ func (e Env) RunStream(ctx context.Context, name string, cmd sandbox.Command, st
 		if errors.As(err, &failure) {
 			out.Failure = failure
 			e.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: failure.Message})
-			return out, report, nil
+			return out, nil
 		}
-		return out, report, err
+		return out, err
 	}
 	out.Failure = streamFailure(name, ended, report, strict)
 	switch {
@@ -69,7 +70,14 @@ func (e Env) RunStream(ctx context.Context, name string, cmd sandbox.Command, st
 	case !ended.Success():
 		e.Emit(ended.ErrorEvent(name))
 	}
-	return out, report, nil
+	return out, nil
+}
+
+// OverlongLine is the trace event of a line that was too long to read: begin is
+// what was kept of it.
+func OverlongLine(begin []byte, dropped int64) protocol.TraceEvent {
+	text := fmt.Sprintf("a line of %d bytes was too long to read; it begins: %s", int64(len(begin))+dropped, trace.Ends(string(begin[:min(len(begin), 8<<10)]), 4<<10))
+	return protocol.TraceEvent{Kind: protocol.EventLog, Stream: protocol.StreamStdout, Text: &text, Truncated: true}
 }
 
 func streamFailure(name string, ended Ended, report Report, strict bool) *protocol.Failure {

@@ -49,6 +49,9 @@ func newFakeRuns(st *store.Store, harnesses *registry.Registry, runners *pairing
 }
 
 func (f *fakeRuns) Submit(ctx context.Context, p auth.Principal, req *protocol.RunRequest) (protocol.Run, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.Run{}, err
+	}
 	h, err := f.harnesses.Resolve(ctx, p.Workspace, req.Harness)
 	if err != nil {
 		return protocol.Run{}, err

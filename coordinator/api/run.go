@@ -11,13 +11,12 @@ import (
 )
 
 // Runs is what the API needs of runs. The API has checked the principal's role
-// and the form of a request; whether what it names exists, is the principal's to
-// see and is in the right state is for Runs to say, with a *protocol.Problem. A
-// run of another workspace is a 404. Any other error is a 500 whose text stays
-// in the log.
+// and decoded the request; whether it is valid, what it names exists, is the
+// principal's to see and is in the right state is for Runs to say, with a
+// *protocol.Problem. A run of another workspace is a 404. Any other error is a 500
+// whose text stays in the log.
 type Runs interface {
-	// Submit accepts a run that is valid in form. When it returns, the run is
-	// on the disk.
+	// Submit accepts a run. When it returns, the run is on the disk.
 	Submit(ctx context.Context, p auth.Principal, req *protocol.RunRequest) (protocol.Run, error)
 	// Get is one run with Result and CaseSpec.
 	Get(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
@@ -82,9 +81,6 @@ func (s *Server) runRoutes() []route {
 }
 
 func (s *Server) submitRun(c *call, req *protocol.RunRequest) (protocol.SubmittedRun, error) {
-	if err := req.Validate(); err != nil {
-		return protocol.SubmittedRun{}, err
-	}
 	run, err := s.cfg.Runs.Submit(c.r.Context(), c.principal, req)
 	if err != nil {
 		return protocol.SubmittedRun{}, err

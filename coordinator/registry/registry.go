@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,10 +26,6 @@ const (
 	formSpec     = "spec"
 	formInstance = "instance"
 )
-
-// builtins are the adapters that every runner has. Their harnesses need no
-// registration, and exist in any version.
-var builtins = []string{"scripted", "claude-code", "codex"}
 
 // BuiltinVersion is what latest means for a built-in adapter: the one that the
 // runner has.
@@ -117,9 +114,10 @@ func (r *Registry) spec(ctx context.Context, d *store.Definition) (*protocol.Har
 	return r.resolveInstance(ctx, d.Workspace, instance)
 }
 
-// builtin is the spec of a built-in adapter, nil if ref names none.
+// builtin is the spec of a built-in adapter, which needs no registration and exists
+// in any version; nil if ref names none.
 func builtin(ref protocol.HarnessRef) *protocol.HarnessSpec {
-	if !slices.Contains(builtins, ref.ID) {
+	if !slices.Contains(protocol.Adapters(), ref.ID) {
 		return nil
 	}
 	version := ref.Version
@@ -204,7 +202,7 @@ var routes = map[string]string{"harness": "/harnesses", "harness template": "/ha
 func registerHint(what string) string {
 	hint := "register it with POST " + routes[what]
 	if what == "harness" {
-		hint += fmt.Sprintf(", or use one that is built in: %v", builtins)
+		hint += ", or use one that is built in: " + strings.Join(protocol.Adapters(), ", ")
 	}
 	return hint
 }

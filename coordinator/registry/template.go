@@ -95,12 +95,8 @@ func checkSpec(spec *protocol.HarnessSpec) error {
 	if spec.Kind != protocol.HarnessProcess {
 		return nil
 	}
-	adapter := spec.Adapter
-	if adapter == "" {
-		adapter = spec.ID
-	}
-	if !slices.Contains(builtins, adapter) {
-		return protocol.BadRequest("harness.adapter: no built-in adapter %q: want one of %s", protocol.Clip(adapter, 40), strings.Join(builtins, ", ")).
+	if !slices.Contains(protocol.Adapters(), spec.AdapterName()) {
+		return protocol.BadRequest("harness.adapter: no built-in adapter %q: want one of %s", protocol.Clip(spec.AdapterName(), 40), strings.Join(protocol.Adapters(), ", ")).
 			WithHint("a program of your own is a harness of kind %q", protocol.HarnessCommand)
 	}
 	return nil

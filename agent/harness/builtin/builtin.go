@@ -3,9 +3,6 @@
 package builtin
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/agent/harness/claudecode"
 	"github.com/everdict/everdict/agent/harness/codex"
@@ -16,13 +13,10 @@ import (
 
 // adapters are the harnesses of kind process, by adapter name.
 var adapters = map[string]func() harness.Harness{
-	"scripted":    func() harness.Harness { return scripted.New() },
-	"claude-code": func() harness.Harness { return claudecode.New() },
-	"codex":       func() harness.Harness { return codex.New() },
+	protocol.AdapterScripted:   func() harness.Harness { return scripted.New() },
+	protocol.AdapterClaudeCode: func() harness.Harness { return claudecode.New() },
+	protocol.AdapterCodex:      func() harness.Harness { return codex.New() },
 }
-
-// Names returns the adapters of kind process, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(adapters)) }
 
 // Lookup returns a new harness for one run of the spec. The error is a
 // *protocol.Failure of stage install: the spec names something that this runner
@@ -32,14 +26,10 @@ func Lookup(spec *protocol.HarnessSpec) (harness.Harness, error) {
 	case protocol.HarnessCommand:
 		return command.New(), nil
 	case protocol.HarnessProcess:
-		name := spec.Adapter
-		if name == "" {
-			name = spec.ID
-		}
-		if make, ok := adapters[name]; ok {
+		if make, ok := adapters[spec.AdapterName()]; ok {
 			return make(), nil
 		}
-		return nil, unsupported("this runner has no harness adapter " + name)
+		return nil, unsupported("this runner has no harness adapter " + spec.AdapterName())
 	}
 	return nil, unsupported("this runner has no harnesses of kind " + spec.Kind)
 }

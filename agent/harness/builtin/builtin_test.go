@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/everdict/everdict/agent/harness/claudecode"
@@ -29,8 +28,13 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%+v: %v, want a config failure", s, err)
 		}
 	}
-	if got, want := Names(), []string{"claude-code", "codex", "scripted"}; !slices.Equal(got, want) {
-		t.Errorf("names %v, want %v", got, want)
+	for _, name := range protocol.Adapters() {
+		if h, err := Lookup(&protocol.HarnessSpec{Kind: protocol.HarnessProcess, ID: name}); err != nil || h == nil {
+			t.Errorf("%s: %v, want a harness, as every runner has it", name, err)
+		}
+	}
+	if len(adapters) != len(protocol.Adapters()) {
+		t.Errorf("%d adapters, %v are known to the coordinator", len(adapters), protocol.Adapters())
 	}
 }
 

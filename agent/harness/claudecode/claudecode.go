@@ -60,7 +60,7 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 		Stdin:  strings.NewReader(env.Case.Task),
 		Ladder: ladder,
 	}
-	out, _, err := env.RunStream(ctx, "claude", cmd, NewStream(env.Emit), true)
+	out, err := env.RunStream(ctx, "claude", cmd, NewStream(env.Emit), true)
 	out.Path = h.path
 	return out, err
 }

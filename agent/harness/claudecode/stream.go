@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/everdict/everdict/agent/evidence/jsonl"
-	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/protocol"
 )
@@ -67,8 +66,7 @@ func (s *Stream) Close() harness.Report {
 func (s *Stream) line(b []byte, dropped int64) {
 	if dropped > 0 {
 		s.report.Truncated++
-		text := fmt.Sprintf("a line of %d bytes was too long to read; it begins: %s", int64(len(b))+dropped, trace.Ends(string(b[:min(len(b), 8<<10)]), 4<<10))
-		s.emit(protocol.TraceEvent{Kind: protocol.EventLog, Stream: "stdout", Text: &text, Truncated: true})
+		s.emit(harness.OverlongLine(b, dropped))
 		return
 	}
 	var l line

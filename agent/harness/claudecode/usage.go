@@ -66,7 +66,6 @@ type result struct {
 	TotalCost  *float64                   `json:"total_cost_usd"`
 	Usage      *usage                     `json:"usage"`
 	ModelUsage map[string]json.RawMessage `json:"modelUsage"`
-	Reason     string                     `json:"terminal_reason"`
 }
 
 // result is the last line: totals, and whether the run is one. An API failure

@@ -54,7 +54,7 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 		Ladder: ladder,
 	}
 	stream := NewStream(env.Emit)
-	out, _, err := env.RunStream(ctx, "codex", cmd, stream, true)
+	out, err := env.RunStream(ctx, "codex", cmd, stream, true)
 	out.Path = h.path
 	if err == nil && out.Usage == nil {
 		if u := rollout(ctx, env, stream.thread); u != nil {

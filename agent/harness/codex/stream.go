@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/everdict/everdict/agent/evidence/jsonl"
-	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/protocol"
 )
@@ -94,7 +93,6 @@ type item struct {
 	Result    json.RawMessage `json:"result"`
 	Error     json.RawMessage `json:"error"`
 	Query     string          `json:"query"`
-	Items     json.RawMessage `json:"items"`
 }
 
 // usage is OpenAI's: input includes what was cached, output includes reasoning.
@@ -109,8 +107,7 @@ type usage struct {
 func (s *Stream) line(b []byte, dropped int64) {
 	if dropped > 0 {
 		s.report.Truncated++
-		text := fmt.Sprintf("a line of %d bytes was too long to read; it begins: %s", int64(len(b))+dropped, trace.Ends(string(b[:min(len(b), 8<<10)]), 4<<10))
-		s.emit(protocol.TraceEvent{Kind: protocol.EventLog, Stream: "stdout", Text: &text, Truncated: true})
+		s.emit(harness.OverlongLine(b, dropped))
 		return
 	}
 	var l line

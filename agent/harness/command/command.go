@@ -11,10 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -114,7 +112,7 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 }
 
 func (h *Harness) runStream(ctx context.Context, env harness.Env, cmd sandbox.Command, line string, s harness.Stream) (harness.Outcome, error) {
-	out, _, err := env.RunStream(ctx, env.Spec.ID, cmd, s, false)
+	out, err := env.RunStream(ctx, env.Spec.ID, cmd, s, false)
 	env.Emit(exitEvent(line, out.Exit))
 	return out, err
 }
@@ -219,16 +217,4 @@ func Expand(line string, env harness.Env) string {
 			return found
 		}
 	})
-}
-
-// Unknown returns the placeholders of a command line that a spec has no value
-// for, sorted.
-func Unknown(spec *protocol.HarnessSpec) []string {
-	names := map[string]bool{}
-	for _, m := range placeholder.FindAllStringSubmatch(spec.Command, -1) {
-		if _, ok := spec.Params[m[1]]; !ok && !slices.Contains([]string{"task", "model", "run_id"}, m[1]) {
-			names[m[1]] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }

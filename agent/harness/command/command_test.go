@@ -31,9 +31,6 @@ func TestTemplate(t *testing.T) {
 	if out.FinalMessage == nil || *out.FinalMessage != want {
 		t.Errorf("the command got %v, want %q", out.FinalMessage, want)
 	}
-	if got := Unknown(r.Env.Spec); !cmp.Equal(got, []string{"unknown"}) {
-		t.Errorf("unknown placeholders %q", got)
-	}
 }
 
 func TestEnvironmentAndDirectory(t *testing.T) {

@@ -51,7 +51,7 @@ func (a *app) harnessesList() *cobra.Command {
 			}
 			if len(entries) == 0 {
 				fmt.Fprintln(a.out, "none registered")
-				a.hint("built in are scripted, claude-code and codex; register your own: everdict harnesses register -f FILE")
+				a.hint("built in are %s; register your own: everdict harnesses register -f FILE", strings.Join(protocol.Adapters(), ", "))
 				return nil
 			}
 			var rows [][]string
