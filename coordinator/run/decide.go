@@ -85,8 +85,12 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 // answered it. The answer is kept with the attempt: asked again with the same
 // question id, after a lost session or a restart, it is given again.
 func (s *Service) Ask(ctx context.Context, ref lease.Ref, questionID, question string) (protocol.Answered, error) {
+	leave := func() {}
+	defer func() { leave() }()
 	for {
-		changed := s.watch.changed(ref.Job)
+		leave()
+		var changed <-chan struct{}
+		changed, leave = s.watch.changed(ref.Job)
 		a, err := s.cfg.Store.Attempt(ctx, ref.Job, ref.Attempt)
 		if err != nil {
 			return protocol.Answered{}, err

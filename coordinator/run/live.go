@@ -84,8 +84,12 @@ func (l *live) run(ctx context.Context) {
 	defer cancel()
 	var status protocol.Status
 	var following int64
+	leave := func() {}
+	defer func() { leave() }()
 	for {
-		changed := l.s.watch.changed(l.id)
+		leave()
+		var changed <-chan struct{}
+		changed, leave = l.s.watch.changed(l.id)
 		r, err := l.s.cfg.Store.Run(ctx, l.workspace, l.id)
 		if err != nil {
 			l.s.log.WarnContext(ctx, "live stream ended", "run", l.id, "err", err)

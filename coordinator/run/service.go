@@ -49,7 +49,7 @@ func New(cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]chan struct{}{}},
+	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]*watched{}},
 		audience: audience{known: map[string]map[string]bool{}}}
 }
 
@@ -95,26 +95,40 @@ func (s *Service) now() protocol.Time { return protocol.At(s.cfg.Now()) }
 // watchers wakes those who wait for a run to change.
 type watchers struct {
 	mu      sync.Mutex
-	waiting map[string]chan struct{}
+	waiting map[string]*watched
 }
 
-// changed is closed with the next change of a run.
-func (w *watchers) changed(id string) <-chan struct{} {
+// watched is a run that somebody waits for.
+type watched struct {
+	changed chan struct{}
+	by      int
+}
+
+// changed is closed with the next change of a run. Who does not wait for it any
+// more, changed or not, calls leave: a run that has settled never changes again.
+func (w *watchers) changed(id string) (changed <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := w.waiting[id]
-	if c == nil {
-		c = make(chan struct{})
-		w.waiting[id] = c
+	r := w.waiting[id]
+	if r == nil {
+		r = &watched{changed: make(chan struct{})}
+		w.waiting[id] = r
 	}
-	return c
+	r.by++
+	return r.changed, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if r.by--; r.by == 0 && w.waiting[id] == r {
+			delete(w.waiting, id)
+		}
+	}
 }
 
 func (w *watchers) wake(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if c := w.waiting[id]; c != nil {
-		close(c)
+	if r := w.waiting[id]; r != nil {
+		close(r.changed)
 		delete(w.waiting, id)
 	}
 }
