@@ -517,11 +517,7 @@ func (c *command) settle() (held bool) {
 		if settled(s, func() bool { return s.empty() && !s.complete() }) {
 			continue
 		}
-		select {
-		case <-c.link.file("/proc/self/comm"):
-		case <-c.link.dead:
-		case <-time.After(stallAfter):
-		}
+		_ = c.link.barrier(context.Background()) // without an answer, what has come is all there is
 		if !s.complete() {
 			held = true
 			s.giveUp()

@@ -36,7 +36,8 @@ type handle struct {
 	link      *link // of the container's present life
 	live      map[*command]struct{}
 	frozen    bool
-	paused    bool          // the container is: a frozen one that was killed and started again has nothing to pause
+	paused    bool          // by the engine: a frozen one that was killed and started again has nothing to pause
+	stopped   bool          // by SIGSTOP, before or instead
 	thawed    chan struct{} // closed while not frozen
 	interrupt context.CancelFunc
 	ending    bool // the container is being killed by us: the end of its link is no loss
@@ -293,21 +294,50 @@ func (h *handle) Freeze(ctx context.Context) error {
 	h.interrupt = cancel
 	h.mu.Unlock()
 	h.look(pctx) // a frozen container's init answers no questions
-	err := h.engine.api.ContainerPause(pctx, h.id)
+	paused, stopped, err := h.pause(pctx)
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.interrupt = nil
-	if err == nil {
-		h.frozen, h.paused, h.thawed = true, true, make(chan struct{})
-		h.watch.Set(true)
-		h.mu.Unlock()
-		return nil
+	if err != nil {
+		return fmt.Errorf("docker: freeze %s: %w", h.spec.Attempt, err)
 	}
-	h.mu.Unlock()
-	// The engine may have done it all the same. Of what was not frozen this is an error without meaning.
-	uctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	h.frozen, h.paused, h.stopped, h.thawed = true, paused, stopped, make(chan struct{})
+	h.watch.Set(true)
+	return nil
+}
+
+// pause stops every process. A cgroup v1 freezer gives up on what forks faster than it freezes: then init stops
+// everything first, in one step of the kernel's, and what stands still is frozen. Should the engine refuse once more,
+// standing still is enough: there is nobody left inside to send SIGCONT. After an error everything runs.
+func (h *handle) pause(ctx context.Context) (paused, stopped bool, err error) {
+	api := h.engine.api
+	if err = api.ContainerPause(ctx, h.id); err == nil {
+		return true, false, nil
+	}
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	_ = h.engine.api.ContainerUnpause(uctx, h.id)
-	return fmt.Errorf("docker: freeze %s: %w", h.spec.Attempt, err)
+	// The engine may have done it all the same, or in part. Of what runs this is an error without meaning.
+	_ = api.ContainerUnpause(undo, h.id)
+	if ctx.Err() != nil {
+		return false, false, context.Cause(ctx)
+	}
+	h.mu.Lock()
+	l := h.link
+	h.mu.Unlock()
+	_ = l.send(frameStopAll, 0, 0, nil)
+	if berr := l.barrier(ctx); berr != nil {
+		_ = l.send(frameGoOn, 0, 0, nil)
+		return false, false, errors.Join(err, berr)
+	}
+	if api.ContainerPause(ctx, h.id) == nil {
+		return true, true, nil
+	}
+	_ = api.ContainerUnpause(undo, h.id)
+	if ctx.Err() != nil {
+		_ = l.send(frameGoOn, 0, 0, nil)
+		return false, false, context.Cause(ctx)
+	}
+	return false, true, nil
 }
 
 // Thaw implements sandbox.ComputeHandle.
@@ -319,7 +349,7 @@ func (h *handle) Thaw(ctx context.Context) error {
 	}
 	defer h.leave()
 	h.mu.Lock()
-	releasing, frozen, paused := h.releasing, h.frozen, h.paused
+	releasing, frozen, paused, stopped, l := h.releasing, h.frozen, h.paused, h.stopped, h.link
 	h.mu.Unlock()
 	switch {
 	case releasing:
@@ -337,6 +367,9 @@ func (h *handle) Thaw(ctx context.Context) error {
 			return fmt.Errorf("docker: thaw %s: %w", h.spec.Attempt, err)
 		}
 	}
+	if stopped {
+		_ = l.send(frameGoOn, 0, 0, nil) // over: there is nobody to go on
+	}
 	h.markThawed()
 	return nil
 }
@@ -346,7 +379,7 @@ func (h *handle) markThawed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.frozen {
-		h.frozen, h.paused = false, false
+		h.frozen, h.paused, h.stopped = false, false, false
 		close(h.thawed)
 	}
 }
@@ -467,7 +500,7 @@ func (h *handle) killWhole(ctx context.Context) error {
 		return nil
 	}
 	h.mu.Lock()
-	h.paused = false
+	h.paused, h.stopped = false, false
 	h.mu.Unlock()
 	if err := h.live1(ctx); err != nil {
 		err = fmt.Errorf("start the killed container again: %w", err)

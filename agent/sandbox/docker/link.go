@@ -2,6 +2,7 @@ package docker
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/docker/docker/api/types"
 )
@@ -22,6 +24,8 @@ const (
 	frameSignal  = 'S'
 	frameKill    = 'K'
 	frameKillAll = 'A'
+	frameStopAll = 'T'
+	frameGoOn    = 'G'
 	frameFile    = 'F'
 
 	frameHello   = 'h'
@@ -302,6 +306,22 @@ func (l *link) file(path string) <-chan fileAnswer {
 	l.mu.Unlock()
 	_ = l.send(frameFile, 0, id, append([]byte(path), 0)) // over: the caller watches dead
 	return c
+}
+
+// barrier waits until init has carried out everything that was sent before.
+func (l *link) barrier(ctx context.Context) error {
+	timer := time.NewTimer(stallAfter)
+	defer timer.Stop()
+	select {
+	case <-l.file("/proc/self/comm"):
+		return nil
+	case <-l.dead:
+		return l.err
+	case <-timer.C:
+		return errors.New("init does not answer")
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // demux undoes the engine's framing of stdout and stderr: stream, 3 bytes zero, big-endian length.

@@ -29,8 +29,9 @@
  *	S signal, flag 1 for the tree: number    s signal sent: errno
  *	K kill the tree; z says when it is gone  x main process ended: wait status
  *	A kill everything                        z nothing is left; flag 1: lost
- *	F read a file: path                      a everything is gone
- *	Q end                                    f file; flag 1: errno
+ *	T stop everything (SIGSTOP)              a everything is gone
+ *	G let it go on (SIGCONT)                 f file; flag 1: errno
+ *	F read a file: path
  *
  * Nothing is buffered for which the other side has not granted room, so a slow
  * reader slows its own command down and nobody else.
@@ -695,8 +696,12 @@ static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 	case 'A':
 		killing_all = 1;
 		return;
-	case 'Q':
-		die(0);
+	case 'T':
+		SYS(kill, -1, SIGSTOP, 0, 0);
+		return;
+	case 'G':
+		SYS(kill, -1, SIGCONT, 0, 0);
+		return;
 	}
 	if (!c) { /* it ended while this was on its way */
 		if (type == 'S')
