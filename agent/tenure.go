@@ -100,21 +100,21 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		if compute == nil || want == frozen {
 			return
 		}
-		act, name := compute.Thaw, "thaw"
+		act, done := compute.Thaw, "thawed"
 		if want {
-			act, name = compute.Freeze, "freeze"
+			act, done = compute.Freeze, "frozen"
 		}
 		if err := act(ctx); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
 			// What can be neither held still nor set going must not run on.
-			t.log.Error("sandbox does not obey, ending it", "do", name, "err", err)
-			t.stop(&executor.Stopped{Reason: executor.StopLost, Message: fmt.Sprintf("the sandbox could not be %s: %v", name, err)})
+			t.log.Error("sandbox does not obey, ending it", "wanted", done, "err", err)
+			t.stop(&executor.Stopped{Reason: executor.StopLost, Message: fmt.Sprintf("the sandbox could not be %s: %v", done, err)})
 			return
 		}
 		frozen = want
-		t.log.Info("sandbox "+name, "overdue", overdue, "asking", asks > 0)
+		t.log.Info("sandbox "+done, "overdue", overdue, "asking", asks > 0)
 	}
 	for {
 		select {

@@ -14,10 +14,6 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// RequireAuthEnv is the environment variable that turns the development mode
-// off.
-const RequireAuthEnv = "EVERDICT_REQUIRE_AUTH"
-
 // Headers of the development mode.
 const (
 	TenantHeader     = "X-Everdict-Tenant"
@@ -129,7 +125,7 @@ func (a *Authenticator) sameOrigin(r *http.Request) error {
 		return nil
 	}
 	return protocol.Forbidden("the development mode answers under localhost and IP addresses only, not under %q", protocol.Clip(r.Host, 80)).
-		WithHint("require authentication (%s=1) to serve under a name", RequireAuthEnv)
+		WithHint("start the coordinator with --require-auth (EVERDICT_REQUIRE_AUTH=1) to serve under a name")
 }
 
 func localName(host string) bool {

@@ -30,9 +30,9 @@ type Config struct {
 	Runs     *run.Service
 	Runners  *pairing.Runners
 	Evidence *evidence.Store
-	// Version is the coordinator's, MinVersion the oldest runner that gets work.
-	Version, MinVersion string
-	Timing              link.Timing
+	// Version is the coordinator's.
+	Version string
+	Timing  link.Timing
 	Log                 *slog.Logger
 }
 
@@ -93,8 +93,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g := &Gateway{cfg: cfg, log: cfg.Log, seats: map[string]*seat{}, local: map[string]bool{}}
 	acceptor, err := link.NewAcceptor(link.AcceptConfig{
-		Handler: g, Authenticate: g.authenticate, MinVersion: cfg.MinVersion, Version: cfg.Version,
-		Timing: cfg.Timing, Logger: cfg.Log,
+		Handler: g, Authenticate: g.authenticate, Version: cfg.Version,
+		MinVersion: cfg.Version, // what is known to be new enough
+		Timing:     cfg.Timing, Logger: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)

@@ -119,7 +119,7 @@ type UpdateRequiredError struct {
 }
 
 func (e *UpdateRequiredError) Error() string {
-	return fmt.Sprintf("link: update required: %s (minimum version %s)", orElse(e.Message, "too old"), orElse(e.MinVersion, "unknown"))
+	return fmt.Sprintf("link: update required: %s: install everdict %s", orElse(e.Message, "this runner is too old"), orElse(e.MinVersion, "of the coordinator's version"))
 }
 
 // TakenOverError: a newer session of the same runner has replaced this one. Terminal: reconnecting would only begin a

@@ -59,7 +59,7 @@ func (a *app) runsList() *cobra.Command {
 				f.Until = a.now().Add(-until)
 			}
 			if limit > 0 {
-				f.PageSize = min(limit, 1000)
+				f.PageSize = min(limit, protocol.MaxListed)
 			}
 			c, err := a.client()
 			if err != nil {
