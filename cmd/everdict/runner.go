@@ -35,13 +35,13 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	driver := process.New(process.Config{})
-	defer driver.Close()
+	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir)
+	defer sandboxes.Close()
 	r := agent.New(agent.Config{
 		URL: o.APIURL, Credential: token, CAFile: o.CAFile,
 		Slots: o.MaxConcurrent, Capabilities: o.Capabilities, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
-		Driver: driver, Lookup: builtin.Lookup, Executable: executable(),
+		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
 		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,
 		DrainTimeout: o.DrainTimeout, Log: o.Log,
 	})

@@ -21,7 +21,7 @@ func runUp(ctx context.Context, o cli.UpOptions) error {
 	return withLocal(ctx, local{
 		coordinator: o.Coordinator, slots: o.MaxConcurrent, capabilities: o.Capabilities, workDir: o.WorkDir,
 		caFile: o.CAFile, withholdProxy: !o.PassProxy, passCA: o.PassCA,
-		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"), drain: o.DrainTimeout,
+		stateDir: filepath.Join(o.Coordinator.DataDir, "runner"), drain: o.DrainTimeout, sandbox: o.Sandbox,
 	}, func(ctx context.Context, url string) error {
 		o.Coordinator.Ready(url)
 		<-ctx.Done()
@@ -54,7 +54,7 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 	}
 	err = withLocal(ctx, local{
 		coordinator: cli.CoordinatorOptions{DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Log: o.Log},
-		stateDir:    filepath.Join(dir, "runner"), workDir: work, slots: 1, keep: o.Keep,
+		stateDir:    filepath.Join(dir, "runner"), workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
 	}, func(ctx context.Context, url string) error {
 		c, err := client.New(client.Config{BaseURL: url})
 		if err != nil {
@@ -76,6 +76,7 @@ type local struct {
 	// caFile is given to jobs if passCA.
 	caFile                string
 	withholdProxy, passCA bool
+	sandbox               cli.SandboxOptions
 	// drain is how long unfinished runs may go on after use has returned.
 	drain time.Duration
 }
@@ -95,12 +96,12 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err := process.HideSelf(); err != nil {
 		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	driver := process.New(process.Config{})
-	defer driver.Close()
+	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir)
+	defer sandboxes.Close()
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: l.capabilities, Version: version,
 		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
-		Driver: driver, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
+		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -81,8 +81,7 @@ type RunnerOptions struct {
 	// Capabilities replace what is found on the machine; nil: they do not.
 	Capabilities []string
 	DrainTimeout time.Duration
-	// Sandbox is the driver: process.
-	Sandbox string
+	Sandbox      SandboxOptions
 	// PassProxy gives runs the proxy's variables of this machine, PassCA the certificates of CAFile.
 	PassProxy, PassCA bool
 	Log               *slog.Logger
@@ -106,7 +105,7 @@ type UpOptions struct {
 	WorkDir      string
 	Capabilities []string
 	DrainTimeout time.Duration
-	Sandbox      string
+	Sandbox      SandboxOptions
 	// CAFile is given to runs if PassCA; PassProxy gives them the proxy's variables.
 	CAFile            string
 	PassProxy, PassCA bool
@@ -119,7 +118,7 @@ type RunOptions struct {
 	// Keep says that the workspace of the run is left on the disk; RunLocal says
 	// where on stderr.
 	Keep    bool
-	Sandbox string
+	Sandbox SandboxOptions
 	Log     *slog.Logger
 	Stderr  io.Writer
 	// Drive submits the run, watches it, prints it and returns the exit code.

@@ -52,10 +52,14 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			if err != nil {
 				return err
 			}
-			o := RunOptions{Request: req, Keep: r.keep, Sandbox: a.cfg.String(config.Sandbox), Stderr: a.err}
+			o := RunOptions{Request: req, Keep: r.keep, Stderr: a.err}
 			if err := a.checkRunner(); err != nil {
 				return err
 			}
+			if o.Sandbox, err = a.sandbox(); err != nil {
+				return err
+			}
+			req.Case.Image = o.Sandbox.Image // here it is the image of the one run
 			if a.cfg.Source(config.LogLevel) == config.FromDefault {
 				// The log of a coordinator that lives for one run is of interest to few.
 				a.defaultLevel = slog.LevelError
@@ -93,7 +97,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f.BoolVar(&r.prompt, "prompt", false, "no repository: the task is a question, its answer is graded")
 	f.DurationVar(&r.timeout, "timeout", protocol.DefaultTimeoutSec*time.Second, "how long the agent may take")
 	f.BoolVar(&r.keep, "keep", false, "leave the agent's directory on the disk")
-	config.Bind(f, a.schema, config.Sandbox, config.LogLevel, config.LogFormat)
+	config.Bind(f, a.schema, append([]string{config.LogLevel, config.LogFormat}, sandboxKeys...)...)
 	f.Lookup("log-level").DefValue = "error"
 	cmd.MarkFlagsMutuallyExclusive("files", "repo", "path", "prompt")
 	cmd.MarkFlagsMutuallyExclusive("harness", "command")

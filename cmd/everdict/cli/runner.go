@@ -45,8 +45,8 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, config.Pair, config.MaxConcurrent, config.WorkDir, config.StateDir,
-		config.Capabilities, config.DrainTimeout, config.Sandbox, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat)
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.MaxConcurrent, config.WorkDir, config.StateDir,
+		config.Capabilities, config.DrainTimeout, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat}, sandboxKeys...)...)
 	cmd.AddCommand(a.runnerGC())
 	return cmd
 }
@@ -56,10 +56,14 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), Stdin: a.in,
 		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
 		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
-		Sandbox: a.cfg.String(config.Sandbox), Hurry: a.hurry,
+		Hurry:     a.hurry,
 		PassProxy: a.cfg.Bool(config.PassProxy), PassCA: a.cfg.Bool(config.PassCA),
 	}
 	if err := a.checkRunner(); err != nil {
+		return o, err
+	}
+	var err error
+	if o.Sandbox, err = a.sandbox(); err != nil {
 		return o, err
 	}
 	if a.cfg.FromWorkingDir(config.APIURL) && !loopbackURL(o.APIURL) {
@@ -68,7 +72,6 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
 		}
 	}
-	var err error
 	if o.Log, err = a.logger(); err != nil {
 		return o, err
 	}

@@ -25,8 +25,11 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 			}
 			o := UpOptions{
 				Coordinator: c, MaxConcurrent: a.cfg.Int(config.MaxConcurrent), Capabilities: a.cfg.List(config.Capabilities),
-				DrainTimeout: a.cfg.Duration(config.DrainTimeout), Sandbox: a.cfg.String(config.Sandbox),
-				PassProxy: a.cfg.Bool(config.PassProxy), PassCA: a.cfg.Bool(config.PassCA),
+				DrainTimeout: a.cfg.Duration(config.DrainTimeout),
+				PassProxy:    a.cfg.Bool(config.PassProxy), PassCA: a.cfg.Bool(config.PassCA),
+			}
+			if o.Sandbox, err = a.sandbox(); err != nil {
+				return err
 			}
 			if o.WorkDir, err = absolute(a.cfg.String(config.WorkDir)); err != nil {
 				return err
@@ -69,9 +72,6 @@ func (a *app) checkRunner() error {
 	}
 	if d := a.cfg.Duration(config.DrainTimeout); d < 0 {
 		return fmt.Errorf("%s: drain_timeout is %s: want 0 (give runs back at once) or more", a.cfg.Origin(config.DrainTimeout), d)
-	}
-	if s := a.cfg.String(config.Sandbox); s != "process" {
-		return &adviceError{fmt.Errorf("%s: there is no sandbox %q in this version", a.cfg.Origin(config.Sandbox), s), "use --sandbox process"}
 	}
 	return a.checkCapabilities()
 }

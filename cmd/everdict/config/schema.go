@@ -75,8 +75,14 @@ const (
 	Capabilities  = "runner.capabilities"
 	DrainTimeout  = "runner.drain_timeout"
 	Sandbox       = "runner.sandbox"
-	PassProxy     = "runner.pass_proxy"
-	PassCA        = "runner.pass_ca"
+
+	Image            = "runner.image"
+	DockerRuntime    = "runner.docker_runtime"
+	ContainerNetwork = "runner.container_network"
+	ReadOnlyRoot     = "runner.read_only_root"
+	AllowEmulation   = "runner.allow_emulation"
+	PassProxy        = "runner.pass_proxy"
+	PassCA           = "runner.pass_ca"
 )
 
 // Schema is every key there is, in the order in which it is shown. home is the
@@ -113,7 +119,12 @@ func Schema(home string, getenv func(string) string) []Key {
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
-		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what a run is enclosed in: process"},
+		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what encloses runs that name no image: process or docker (runs that name one always get docker)"},
+		{Image, "image", "EVERDICT_IMAGE", String, "", false, "image for runs that name none, with --sandbox docker"},
+		{DockerRuntime, "docker-runtime", "EVERDICT_DOCKER_RUNTIME", String, "", false, "runtime of the container engine, such as runsc; empty: its default"},
+		{ContainerNetwork, "container-network", "EVERDICT_CONTAINER_NETWORK", String, "public", false, "network of containers whose run does not choose: public or none"},
+		{ReadOnlyRoot, "read-only-root", "EVERDICT_READ_ONLY_ROOT", Bool, "false", false, "make everything in a container but the workspace and /tmp read-only"},
+		{AllowEmulation, "allow-emulation", "EVERDICT_ALLOW_EMULATION", Bool, "false", false, "run images that were built for another kind of machine"},
 		{PassProxy, "pass-proxy", "EVERDICT_PASS_PROXY", Bool, "true", false, "give runs this machine's proxy variables, a login in them included"},
 		{PassCA, "pass-ca", "EVERDICT_PASS_CA", Bool, "false", false, "give runs the certificates of --ca-file, beside those that the system trusts"},
 	}

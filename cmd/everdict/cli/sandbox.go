@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/everdict/everdict/cmd/everdict/config"
+)
+
+// SandboxOptions say what runs are enclosed in.
+type SandboxOptions struct {
+	// Driver runs what names no image: process or docker.
+	Driver string
+	// Image is what docker runs where a run names none; empty: such a run is
+	// refused by a runner whose Driver is docker.
+	Image string
+	// Runtime is an alternative runtime of the container engine, such as runsc.
+	Runtime string
+	// Network is what a run that does not choose gets in a container: public or
+	// none.
+	Network string
+	// ReadOnly makes everything in a container but the workspace read-only.
+	ReadOnly bool
+	// AllowEmulation runs images that were built for another kind of machine.
+	AllowEmulation bool
+}
+
+// sandboxKeys are the settings of SandboxOptions.
+var sandboxKeys = []string{config.Sandbox, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation}
+
+func (a *app) sandbox() (SandboxOptions, error) {
+	o := SandboxOptions{
+		Driver: a.cfg.String(config.Sandbox), Image: a.cfg.String(config.Image), Runtime: a.cfg.String(config.DockerRuntime),
+		Network: a.cfg.String(config.ContainerNetwork), ReadOnly: a.cfg.Bool(config.ReadOnlyRoot), AllowEmulation: a.cfg.Bool(config.AllowEmulation),
+	}
+	for _, c := range []struct {
+		key, value string
+		allowed    []string
+	}{
+		{config.Sandbox, o.Driver, []string{"process", "docker"}},
+		{config.ContainerNetwork, o.Network, []string{"public", "none"}},
+	} {
+		if !slices.Contains(c.allowed, c.value) {
+			return o, fmt.Errorf("%s: %q is none of %v", a.cfg.Origin(c.key), c.value, c.allowed)
+		}
+	}
+	return o, nil
+}
