@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Installs what the build and the tests need and is missing: a C compiler (for
-# SQLite), git, curl, python3 and node (script graders). Does nothing when all is there.
+# Installs what the build, the demo and the tests need and is missing: a C compiler
+# (for SQLite), git, curl, python3 and node (script graders). Does nothing when all
+# is there.
 set -euo pipefail
 
 missing=()
