@@ -68,15 +68,14 @@ func (x *execution) collect(ctx context.Context) error {
 	return nil
 }
 
-// finalMessage is the agent's last word. One that was cut may begin with half a
-// secret; the trace's was masked before it was cut.
+// finalMessage is the agent's last word, masked: graders change its case and cut
+// it before they quote it. One that was cut already may begin with half a secret;
+// the trace's was masked before it was cut.
 func (x *execution) finalMessage() *string {
-	cut := x.outcome.FinalMessage != nil && len(*x.outcome.FinalMessage) >= trace.MaxFinalMessage-utf8.UTFMax
-	if said := x.a.Trace.Summary().FinalMessage; cut && said != nil {
-		return said
+	own, traced := x.outcome.FinalMessage, x.a.Trace.Summary().FinalMessage
+	if own == nil || traced != nil && len(*own) >= trace.MaxFinalMessage-utf8.UTFMax {
+		return traced
 	}
-	if x.outcome.FinalMessage != nil {
-		return x.outcome.FinalMessage
-	}
-	return x.a.Trace.Summary().FinalMessage
+	masked := x.a.Redact.String(*own)
+	return &masked
 }

@@ -31,10 +31,8 @@ import (
 // credentialVariables are the host's variables whose value is a secret.
 var credentialVariables = []string{"CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"}
 
-// urlVariables are those whose value is an address, which can hold a password.
-var urlVariables = []string{
-	"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL",
-}
+// addressVariables are those whose value is an address, which can hold a password.
+var addressVariables = append([]string{"ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"}, proxyVariables...)
 
 // Secrets returns what a job can know and its evidence may not show: the resolved
 // values of its environment, the credentials among the variables that it inherits,
@@ -50,36 +48,49 @@ func Secrets(job *protocol.Job, environ []string) []redact.Secret {
 		switch {
 		case slices.Contains(credentialVariables, name):
 			out = append(out, redact.Secret{Name: name, Value: value})
-		case slices.Contains(urlVariables, name):
-			out = append(out, userinfo(name, value)...)
+		case slices.Contains(addressVariables, name):
+			if !strings.Contains(value, "://") {
+				value = "http://" + value // as a proxy may be written
+			}
+			if u, err := url.Parse(value); err == nil {
+				out = append(out, password(name, u)...)
+			}
 		}
 	}
 	if s := job.Case.Env.Source; s != nil {
-		out = append(out, userinfo("GIT_SOURCE", s.Git)...)
+		out = append(out, sourceSecrets(s.Git)...)
 	}
 	return out
 }
 
-// userinfo returns the secret in a URL: its password, or over HTTP the name when
-// that stands alone, as tokens do. It is known both as written and as meant, and
-// with the name in front, which HTTP encodes together.
-func userinfo(name, address string) []redact.Secret {
-	if !strings.Contains(address, "://") && strings.Contains(address, "@") {
-		address = "http://" + address // as proxies may be written
-	}
+// sourceSecrets returns the secret in a clone URL: its password, or over HTTP the
+// user's name when that stands alone, as tokens do.
+func sourceSecrets(address string) []redact.Secret {
+	const name = "GIT_SOURCE"
 	u, err := url.Parse(address)
 	if err != nil || u.User == nil {
 		return nil
 	}
-	user := u.User.Username()
-	password, ok := u.User.Password()
-	switch {
-	case ok && password != "":
-		return []redact.Secret{{Name: name, Value: password}, {Name: name, Value: user + ":" + password}}
-	case u.Scheme == "http" || u.Scheme == "https":
-		return []redact.Secret{{Name: name, Value: user}}
+	if out := password(name, u); out != nil {
+		return out
+	}
+	if u.Scheme == "http" || u.Scheme == "https" {
+		return []redact.Secret{{Name: name, Value: u.User.Username()}}
 	}
 	return nil
+}
+
+// password returns the password in a URL, alone and with the user in front, as
+// HTTP encodes them together.
+func password(name string, u *url.URL) []redact.Secret {
+	if u.User == nil {
+		return nil
+	}
+	value, ok := u.User.Password()
+	if !ok || value == "" {
+		return nil
+	}
+	return []redact.Secret{{Name: name, Value: value}, {Name: name, Value: u.User.Username() + ":" + value}}
 }
 
 // emit records an event without its secrets.
