@@ -109,7 +109,6 @@ func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 	return nil
 }
 
-// withdraw takes a pull out of the wait.
 // puller is the runner that pulls. One with a session is what SetRunner said last: a pull that was composed before that
 // must not undo it.
 func (o *owner) puller(rn *Runner) *runner {
@@ -120,6 +119,7 @@ func (o *owner) puller(rn *Runner) *runner {
 	return o.meet(rn)
 }
 
+// withdraw takes a pull out of the wait.
 func (o *owner) withdraw(id string, w *waiter) {
 	r := o.runners[id]
 	if r == nil || !w.queued {
@@ -136,23 +136,4 @@ func (o *owner) withdraw(id string, w *waiter) {
 		o.unlist(r)
 		o.dropRunner(r)
 	}
-}
-
-// PeekOffered tells which lease a request id has been answered with, without waiting for one and without taking any.
-func (q *Queue) PeekOffered(ctx context.Context, runnerID, requestID string) (l Lease, ok bool, err error) {
-	err = q.do(ctx, func(tx *sqlite.Tx) error {
-		r := q.owner.runners[runnerID]
-		if r == nil {
-			return nil
-		}
-		for held := range r.live {
-			if held.request == requestID && !held.fenced {
-				l, ok = q.owner.lease(held, q.owner.now()), true
-				l.Payload, err = loadPayload(tx, held.seq)
-				return err
-			}
-		}
-		return nil
-	})
-	return l, ok, err
 }

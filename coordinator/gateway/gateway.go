@@ -33,7 +33,7 @@ type Config struct {
 	// Version is the coordinator's.
 	Version string
 	Timing  link.Timing
-	Log                 *slog.Logger
+	Log     *slog.Logger
 }
 
 // Gateway serves runners at link.Path.

@@ -326,21 +326,6 @@ func (r *Recorder) finishRing() {
 	r.err = cmp.Or(r.err, err, r.ring.close())
 }
 
-// Stats is where a Recorder stands, for a watch on harnesses that fell silent.
-type Stats struct {
-	// Produced is how many bytes the harness wrote.
-	Produced int64
-	// Last is when the harness last wrote; zero when it never did.
-	Last time.Time
-}
-
-// Stats returns the counts.
-func (r *Recorder) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return Stats{Produced: r.produced, Last: r.last}
-}
-
 // Tail returns the last 2 KiB of output, both streams, for a failure's record.
 func (r *Recorder) Tail() string {
 	r.mu.Lock()

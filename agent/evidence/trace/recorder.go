@@ -75,18 +75,8 @@ func (r *Recorder) Summary() Summary {
 	return s
 }
 
-// Err returns the writer's first error.
-func (r *Recorder) Err() error {
-	if r == nil {
-		return nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
-}
-
-// Close writes the gap event, if events are missing, and returns Err. Events
-// that come later are ignored.
+// Close writes the gap event, if events are missing, and returns the writer's
+// first error. Events that come later are ignored.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
