@@ -18,26 +18,30 @@ type PullRequest struct {
 	Runner Runner
 }
 
-// waiter is a pull that waits. Its channel gets exactly one answer, or none if it is withdrawn.
+// waiter is a pull that waits. The writer's goroutine owns it.
 type waiter struct {
 	request string
-	answer  chan answer
-	queued  bool // in its runner's list; owned by the writer's goroutine
+	answer  func(Lease, error) // nil once it was called, or is not to be
+	queued  bool               // in its runner's list
+	gone    bool               // its context has ended
 }
 
-type answer struct {
-	lease Lease
-	err   error
+// tell answers the pull, once.
+func (w *waiter) tell(l Lease, err error) {
+	if answer := w.answer; answer != nil {
+		w.answer = nil
+		answer(l, err)
+	}
 }
 
-// grant is an answer that is given when its group is on the disk.
+// grant is an answer, with or without a lease, that is given when its group is on the disk.
 type grant struct {
 	w     *waiter
 	lease Lease
 	err   error
 }
 
-// asking is a pull that began to wait in this group. If the group fails, its caller is told so and does not wait.
+// asking is a pull of this group. If the group fails, its caller is told so and does not wait.
 type asking struct {
 	runner string
 	w      *waiter
@@ -49,38 +53,64 @@ func dur(ns int64) time.Duration { return time.Duration(ns) }
 // ctx; a lease made at that very moment is returned rather than lost. A lease that the caller does not get
 // to see is answered again to the same request id, or returns to the queue when its start is not acknowledged.
 func (q *Queue) Pull(ctx context.Context, req PullRequest) (Lease, error) {
-	if req.Runner.ID == "" || req.RequestID == "" {
-		return Lease{}, errors.New("lease: pull: a runner id and a request id are required")
+	type answer struct {
+		lease Lease
+		err   error
 	}
-	w := &waiter{request: req.RequestID, answer: make(chan answer, 1)}
-	err := q.do(ctx, func(tx *sqlite.Tx) error { return q.owner.pull(tx, &req, w) })
-	if err != nil {
+	answers := make(chan answer, 1)
+	if err := q.PullFunc(ctx, req, func(l Lease, err error) { answers <- answer{l, err} }); err != nil {
 		return Lease{}, err
 	}
-	select {
-	case a := <-w.answer:
-		return a.lease, a.err
-	default:
+	a := <-answers
+	return a.lease, a.err
+}
+
+// PullFunc is Pull for those who have many: nobody waits, answer is called with what Pull would have returned, exactly
+// once, perhaps before PullFunc returns. It runs on the writer's goroutine: it must return at once and not call the queue.
+// If PullFunc returns an error, answer is not called.
+func (q *Queue) PullFunc(ctx context.Context, req PullRequest, answer func(Lease, error)) error {
+	if req.Runner.ID == "" || req.RequestID == "" {
+		return errors.New("lease: pull: a runner id and a request id are required")
 	}
-	select {
-	case a := <-w.answer:
-		return a.lease, a.err
-	case <-ctx.Done():
+	w := &waiter{request: req.RequestID}
+	stop := context.AfterFunc(ctx, func() { q.withdraw(req.Runner.ID, w, ctx.Err()) })
+	w.answer = func(l Lease, err error) {
+		stop()
+		answer(l, err)
 	}
-	err = q.do(context.WithoutCancel(ctx), func(*sqlite.Tx) error {
-		q.owner.withdraw(req.Runner.ID, w)
-		return nil
+	err := q.do(ctx, func(tx *sqlite.Tx) error {
+		if w.gone {
+			return ctx.Err()
+		}
+		return q.owner.pull(tx, &req, w)
 	})
-	select {
-	case a := <-w.answer:
-		return a.lease, a.err
-	default:
-		return Lease{}, errors.Join(ctx.Err(), err)
+	if err != nil {
+		stop()
+	}
+	return err
+}
+
+// withdraw ends a wait whose context has ended. It may come before the pull itself.
+func (q *Queue) withdraw(runner string, w *waiter, cause error) {
+	for !w.gone {
+		// Not through do: this needs nothing from the disk, and must work when the disk does not.
+		err := q.db.Apply(context.Background(), func(*sqlite.Tx) error {
+			w.gone = true
+			if !q.ended && w.queued {
+				q.owner.withdraw(runner, w)
+				q.owner.granted = append(q.owner.granted, grant{w: w, err: cause})
+			}
+			return nil
+		})
+		if errors.Is(err, sqlite.ErrClosed) {
+			return // all pulls are told
+		}
 	}
 }
 
 func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 	r := o.puller(&req.Runner)
+	o.asked = append(o.asked, asking{runner: r.ID, w: w})
 	for l := range r.live {
 		if l.request == req.RequestID && !l.fenced {
 			lease := o.lease(l, o.now())
@@ -96,14 +126,12 @@ func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 	for i, old := range r.waiting {
 		if old.request == req.RequestID {
 			old.queued = false
-			old.answer <- answer{err: ErrSuperseded}
+			o.granted = append(o.granted, grant{w: old, err: ErrSuperseded})
 			r.waiting[i] = w // it keeps its turn
-			o.asked = append(o.asked, asking{runner: r.ID, w: w})
 			return nil
 		}
 	}
 	r.waiting = append(r.waiting, w)
-	o.asked = append(o.asked, asking{runner: r.ID, w: w})
 	o.list(r)
 	o.touchRunner(r)
 	return nil

@@ -113,7 +113,7 @@ func (p *participant) Committed() {
 	}
 	for i := range o.granted {
 		g := &o.granted[i]
-		g.w.answer <- answer{lease: g.lease, err: g.err}
+		g.w.tell(g.lease, g.err)
 		*g = grant{}
 	}
 	o.granted = o.granted[:0]
@@ -134,13 +134,14 @@ func (p *participant) Committed() {
 // RolledBack makes memory equal to the disk again and tells the pulls that were part of the group.
 func (p *participant) RolledBack(tx *sqlite.Tx, err error) {
 	o := p.owner
-	for _, g := range o.granted {
-		g.w.answer <- answer{err: err}
-	}
 	for _, a := range o.asked {
+		a.w.answer = nil // its caller gets the error
 		o.withdraw(a.runner, a.w)
 	}
 	o.asked = nil
+	for _, g := range o.granted {
+		g.w.tell(Lease{}, err)
+	}
 	if err := o.rebuild(tx); err != nil {
 		o.cfg.Log.Error("lease queue cannot be read", "err", err)
 	}
@@ -151,7 +152,8 @@ func (p *participant) Closed() {
 	p.ended = true
 	for _, r := range p.owner.runners {
 		for _, w := range r.waiting {
-			w.answer <- answer{err: ErrClosed}
+			w.queued = false
+			w.tell(Lease{}, ErrClosed)
 		}
 		r.waiting = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/everdict/everdict/cmd/everdict/cli"
@@ -28,6 +29,11 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 		}
 	}
 	o.Ready(s.url())
+	var trim sync.WaitGroup
+	defer trim.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	trim.Go(func() { keepHeadroom(ctx) })
 	return s.serve(ctx, o.Hurry)
 }
 

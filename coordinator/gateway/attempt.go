@@ -22,16 +22,29 @@ func (g *Gateway) session(c *link.CoordinatorSession) (*session, error) {
 	return nil, &link.RemoteError{Code: link.CodeReplaced, Message: "a newer session of this runner is connected"}
 }
 
-// Pull implements link.Handler: it waits for an attempt that this runner can take.
-func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link.PullRequest) (*link.Attempt, error) {
+// Pull implements link.Handler: the answer comes when the queue has an attempt
+// that this runner can take.
+func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link.PullRequest, answer func(*link.Attempt, error)) {
 	s, err := g.session(c)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = g.cfg.Queue.PullFunc(ctx, lease.PullRequest{RequestID: req.Request, Runner: s.lease()}, func(l lease.Lease, err error) {
+			// The writer's goroutine, which calls this, must not wait for the job to be read and sent.
+			go func() {
+				if err != nil {
+					answer(nil, err)
+					return
+				}
+				answer(g.attempt(ctx, l))
+			}()
+		})
 	}
-	l, err := g.cfg.Queue.Pull(ctx, lease.PullRequest{RequestID: req.Request, Runner: s.lease()})
 	if err != nil {
-		return nil, err
+		answer(nil, err)
 	}
+}
+
+// attempt is a lease with its job, as the runner gets it.
+func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, error) {
 	doc, err := g.cfg.Runs.Job(ctx, l)
 	if err != nil {
 		if back := g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), l.Ref, "its job could not be read"); back != nil {

@@ -27,7 +27,7 @@ func BenchmarkIdleSession(b *testing.B) {
 	c := newCoordinator()
 	c.beat = nil
 	acceptor, err := NewAcceptor(AcceptConfig{
-		Handler: c, Timing: timing,
+		Handler: idleCoordinator{c}, Timing: timing,
 		Authenticate: func(context.Context, *http.Request, Secret) (Principal, error) { return Principal{Runner: "r"}, nil },
 	})
 	noErr(b, "acceptor", err)
@@ -88,6 +88,13 @@ func BenchmarkIdleSession(b *testing.B) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	noErr(b, "shutdown", acceptor.Shutdown(ctx, 0))
+}
+
+// idleCoordinator has no work, and waits for it without a goroutine.
+type idleCoordinator struct{ *coordinator }
+
+func (idleCoordinator) Pull(ctx context.Context, _ *CoordinatorSession, _ PullRequest, answer func(*Attempt, error)) {
+	context.AfterFunc(ctx, func() { answer(nil, ctx.Err()) })
 }
 
 func waitFor(t testing.TB, d time.Duration, what string, cond func() bool) {

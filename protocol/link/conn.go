@@ -85,7 +85,7 @@ func (h *lightHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		b, _ := rw.Reader.Peek(n)
 		h.conn.pre = append([]byte(nil), b...)
 	}
-	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, serverBuffer), bufio.NewWriterSize(h.conn, serverBuffer)), nil
+	return h.conn, bufio.NewReadWriter(bufio.NewReaderSize(h.conn, serverReader), bufio.NewWriterSize(h.conn, serverWriter)), nil
 }
 
 // wsConn carries yamux inside binary websocket messages.
@@ -97,17 +97,32 @@ type wsConn struct {
 	held  [yamuxHeader]byte
 	holds bool
 
+	// head, got and body follow the frames of what is read: got bytes of a header in head, and how many of its body are
+	// still to come.
+	head [yamuxHeader]byte
+	got  int
+	body uint32
+	// opening is told, on yamux's reading goroutine, of each stream that the peer opens, before yamux is.
+	opening func()
+
 	// over is closed by the first error.
 	over chan struct{}
-	// failed is told of the first error, before yamux is.
+	// failed is told of the first error, before yamux is, and when yamux lets the connection go.
 	failed func()
 
 	mu  sync.Mutex
 	err error // the first error of either direction
 }
 
-// yamuxHeader is the length of a yamux frame's header; byte 1 is its type (0 is data), the last four its length.
-const yamuxHeader = 12
+// yamuxHeader is the length of a yamux frame's header: a version (1 byte), a type (1 byte; data, the only one with a body,
+// a window update, or others), flags (2 bytes; the first says that the frame opens a stream), the stream's number (4 bytes)
+// and the body's length (4 bytes).
+const (
+	yamuxHeader       = 12
+	yamuxData         = 0
+	yamuxWindowUpdate = 1
+	yamuxOpens        = 1
+)
 
 // reasonWait is how long a failed write waits for the reader to say why.
 const reasonWait = 100 * time.Millisecond
@@ -141,14 +156,42 @@ func (c *wsConn) Read(p []byte) (int, error) {
 			return n, c.fail(err)
 		}
 		if n > 0 {
+			c.watch(p[:n])
 			return n, nil
+		}
+	}
+}
+
+// watch follows the frames in what was read and tells of those that open a stream. It spares a session the goroutine that
+// would wait in AcceptStream all its life.
+func (c *wsConn) watch(p []byte) {
+	for len(p) > 0 {
+		if c.body > 0 {
+			n := min(c.body, uint32(len(p)))
+			c.body -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(c.head[c.got:], p)
+		c.got += n
+		p = p[n:]
+		if c.got < yamuxHeader {
+			return
+		}
+		c.got = 0
+		kind := c.head[1]
+		if kind == yamuxData {
+			c.body = binary.BigEndian.Uint32(c.head[8:])
+		}
+		if kind <= yamuxWindowUpdate && binary.BigEndian.Uint16(c.head[2:])&yamuxOpens != 0 {
+			c.opening()
 		}
 	}
 }
 
 // Write is called by yamux's one sending goroutine only.
 func (c *wsConn) Write(p []byte) (int, error) {
-	if !c.holds && len(p) == yamuxHeader && p[1] == 0 && binary.BigEndian.Uint32(p[8:]) > 0 {
+	if !c.holds && len(p) == yamuxHeader && p[1] == yamuxData && binary.BigEndian.Uint32(p[8:]) > 0 {
 		copy(c.held[:], p)
 		c.holds = true
 		return len(p), nil
@@ -212,7 +255,10 @@ func (c *wsConn) cause() error {
 
 // Close cuts the connection; yamux calls it. It must not wait for anything: yamux lets every waiting Stream.Read spin
 // from the moment its session ends until this returns.
-func (c *wsConn) Close() error { return c.raw.Close() }
+func (c *wsConn) Close() error {
+	c.failed()
+	return c.raw.Close()
+}
 
 // yamuxConfig is set on purpose: no keepalive (our pings and read deadlines do it without a goroutine per session), the
 // smallest window, and a close timeout that frees a half-closed stream within the time of a reply.

@@ -18,10 +18,12 @@ type Handler interface {
 	Hello(ctx context.Context, s *CoordinatorSession, h Hello) (Welcome, error)
 	// Heartbeat renews leases. Called for one heartbeat of a session at a time. An error ends the session.
 	Heartbeat(ctx context.Context, s *CoordinatorSession, hb Heartbeat) (HeartbeatAck, error)
-	// Pull waits for an attempt for this runner. ctx also ends when the runner withdraws or asks again with the same id
-	// on a newer stream; an attempt that is returned nonetheless is given back through GiveBack (withdrawn) or is
-	// the answer to the newer one (asked again).
-	Pull(ctx context.Context, s *CoordinatorSession, req PullRequest) (*Attempt, error)
+	// Pull begins a wait for an attempt for this runner and returns at once: a fleet waits most of the time, and no
+	// goroutine is to wait with it. answer is called exactly once, from any goroutine, in Pull or later, with an attempt or
+	// an error, soon after ctx has ended at the latest. It sees the attempt through to its acknowledgement before it
+	// returns. ctx also ends when the runner withdraws or asks again with the same id on a newer stream; an attempt that is
+	// answered nonetheless is given back through GiveBack (withdrawn) or is the answer to the newer one (asked again).
+	Pull(ctx context.Context, s *CoordinatorSession, req PullRequest, answer func(*Attempt, error))
 	// Started acknowledges an offered attempt and returns its standing.
 	Started(ctx context.Context, s *CoordinatorSession, ref AttemptRef) (Standing, error)
 	// GiveBack takes an attempt back, refused, withdrawn or given up later. The standing is the one before.
@@ -66,6 +68,9 @@ type CoordinatorSession struct {
 
 // servedPull is a pull whose stream is open.
 type servedPull struct {
+	st        *stream
+	request   string
+	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	withdrawn bool
 }
@@ -158,24 +163,22 @@ func refusal(err error) CloseReason {
 	}
 }
 
-// run starts the one goroutine that an idle session has beside yamux's two. Heartbeats come on streams of their own, so
-// that nobody has to wait for them, and decoding JSON needs its deep stack only while it lasts: a goroutine that lived as
-// long as the session would keep that stack, thousands of times.
+// run begins to serve. An idle session has no goroutine beside yamux's two: those of its streams are started when the
+// peer opens one, heartbeats come on streams of their own, and decoding JSON needs its deep stack only while it lasts. A
+// goroutine that lived as long as the session would keep that stack, thousands of times.
 func (c *CoordinatorSession) run(forget func()) {
 	c.control.fr.buf = nil
 	c.control.y.Shrink()
+	c.control.loose() // nobody reads it from now on
 	c.silence = time.AfterFunc(c.timing.DeadPeer, func() {
 		c.spawn(func() { c.giveUp(&TimeoutError{Op: "heartbeat", After: c.timing.DeadPeer}) })
 	})
-	go func() {
-		c.acceptLoop(c.serveStream)
+	c.serveStreams(c.serveStream, 1, func() {
 		c.silence.Stop()
-		c.wait()
 		c.control.close()
 		c.handler.Closed(c, c.Err())
-		close(c.finished)
 		forget()
-	}()
+	})
 }
 
 // serveBeat answers a heartbeat and puts off the moment at which its absence would end the session, even though the

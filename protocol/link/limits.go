@@ -34,17 +34,19 @@ const (
 const (
 	// yamuxWindow is the smallest window that yamux permits. It bounds what one stream can have in flight.
 	yamuxWindow = 256 << 10
-	// yamuxBacklog bounds streams opened but not yet accepted. yamux allocates a channel of this length per session.
-	yamuxBacklog = 64
+	// yamuxBacklog bounds streams opened but not yet accepted: an opener waits meanwhile. yamux allocates a channel of this
+	// length per session.
+	yamuxBacklog = 16
 	// runnerWrite is the largest piece that a runner puts into yamux's queue at once: what a heartbeat waits behind.
 	runnerWrite = 16 << 10
 	// coordinatorWrite is smaller because yamux keeps a buffer as large as the largest piece it ever sent, per session.
 	coordinatorWrite = 4 << 10
 	// smallWrite is the size up to which a piece does not take the session's bulk turn.
 	smallWrite = 1 << 10
-	// serverBuffer replaces the 4 kB buffers which net/http hands over with a hijacked connection. It has room for the
-	// headers and the small messages that an idle session exchanges.
-	serverBuffer = 512
+	// serverReader and serverWriter replace the 4 kB buffers which net/http hands over with a hijacked connection. The
+	// reader has room for a websocket header and yamux's, as yamux reads the rest into a buffer of its own; the writer for
+	// the small messages that an idle session exchanges, so that they leave in one packet.
+	serverReader, serverWriter = 64, 512
 )
 
 // Timing holds the durations of a session. The zero value of each field means its default. The coordinator announces

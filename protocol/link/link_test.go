@@ -107,7 +107,11 @@ func (c *coordinator) Heartbeat(ctx context.Context, _ *CoordinatorSession, hb H
 	return HeartbeatAck{Leases: c.verdicts(hb.Leases)}, nil
 }
 
-func (c *coordinator) Pull(ctx context.Context, _ *CoordinatorSession, req PullRequest) (*Attempt, error) {
+func (c *coordinator) Pull(ctx context.Context, _ *CoordinatorSession, req PullRequest, answer func(*Attempt, error)) {
+	go func() { answer(c.pull(ctx, req)) }()
+}
+
+func (c *coordinator) pull(ctx context.Context, req PullRequest) (*Attempt, error) {
 	if c.onPull != nil {
 		return c.onPull(ctx)
 	}

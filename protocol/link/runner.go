@@ -89,17 +89,13 @@ func (r *RunnerSession) greet(deadline time.Time) error {
 	}
 }
 
-// run starts the session's goroutines: one reads control, one beats, one pings, one accepts.
+// run starts the session's goroutines: one reads control, one beats, one pings.
 func (r *RunnerSession) run() {
 	r.ws.raw.arm(r.timing.DeadPeer, r.timing.Write)
 	r.wg.Go(r.readControl)
 	r.wg.Go(r.beatLoop)
 	r.wg.Go(r.pingLoop)
-	go func() {
-		r.acceptLoop(r.serveStream)
-		r.wait()
-		close(r.finished)
-	}()
+	r.serveStreams(r.serveStream, 0, func() {})
 }
 
 func (r *RunnerSession) readControl() {

@@ -73,54 +73,65 @@ func (c *CoordinatorSession) serveAsk(st *stream, q *Ask) {
 	_ = st.send(&a)
 }
 
-// servePull waits in the handler for an attempt and sees it through to its acknowledgement. While it waits nobody reads
-// the stream: a withdrawal comes over control, and the end of the session ends ctx. That saves a goroutine per slot.
+// servePull hands a pull to the handler. While it waits it has neither a goroutine nor a reader: a withdrawal comes on a
+// stream of its own, and the end of the session ends ctx.
 func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	defer cancel(nil)
-	p := &servedPull{cancel: cancel}
+	p := &servedPull{st: st, request: req.Request}
+	p.ctx, p.cancel = context.WithCancelCause(c.ctx)
 	c.mu.Lock()
-	if i := slices.Index(c.spent, req.Request); i >= 0 {
-		c.spent = slices.Delete(c.spent, i, i+1)
-		c.mu.Unlock()
-		return
-	}
+	spent := slices.Index(c.spent, req.Request)
 	old := c.pulls[req.Request]
 	full := old == nil && len(c.pulls) >= MaxLeases
-	if old != nil {
-		old.cancel(errAgain)
-	}
-	if !full {
+	switch {
+	case spent >= 0:
+		c.spent = slices.Delete(c.spent, spent, spent+1)
+	case full:
+	default:
+		if old != nil {
+			old.cancel(errAgain)
+		}
 		c.pulls[req.Request] = p
 	}
 	c.mu.Unlock()
-	if full {
-		st.fail(&RemoteError{Code: CodeTooLarge, Message: fmt.Sprintf("more than %d waiting pulls", MaxLeases)})
+	if spent >= 0 || full {
+		p.cancel(nil)
+		if full {
+			st.fail(&RemoteError{Code: CodeTooLarge, Message: fmt.Sprintf("more than %d waiting pulls", MaxLeases)})
+		}
 		return
 	}
-	defer func() {
-		c.mu.Lock()
-		if c.pulls[req.Request] == p {
-			delete(c.pulls, req.Request)
-		}
-		c.mu.Unlock()
-	}()
 	st.fr.buf = nil
 	st.y.Shrink()
+	st.loose() // nobody reads it until there is an answer
+	st.kept = true
+	c.handler.Pull(p.ctx, c, *req, func(a *Attempt, err error) {
+		c.answerPull(p, a, err)
+		c.mu.Lock()
+		if c.pulls[p.request] == p {
+			delete(c.pulls, p.request)
+		}
+		c.mu.Unlock()
+		p.cancel(nil)
+		c.release(st)
+	})
+}
 
-	a, err := c.handler.Pull(ctx, c, *req)
-	switch {
-	case a != nil && err == nil && context.Cause(ctx) == errWithdrawn:
+// answerPull brings the handler's answer to the runner and sees an attempt through to its acknowledgement.
+func (c *CoordinatorSession) answerPull(p *servedPull, a *Attempt, err error) {
+	st := p.st
+	st.loose = st.interrupt(c.ctx)
+	switch cause := context.Cause(p.ctx); {
+	case a != nil && err == nil && cause == errWithdrawn:
 		c.takeBack(a, "withdrawn")
 		return
-	case context.Cause(ctx) == errAgain:
+	case cause == errAgain:
 		st.fail(&RemoteError{Code: CodeReplaced, Message: "asked again on a newer stream"})
 		return
-	case context.Cause(ctx) == errWithdrawn:
+	case cause == errWithdrawn:
 		return
 	case err != nil:
 		var re *RemoteError
-		if errors.As(context.Cause(ctx), &re) { // a drain
+		if errors.As(cause, &re) { // a drain
 			err = re
 		}
 		if c.Err() == nil {
@@ -128,7 +139,7 @@ func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
 		}
 		return
 	case a == nil:
-		st.fail(errors.New("link: handler returned neither an attempt nor an error"))
+		st.fail(errors.New("link: handler answered with neither an attempt nor an error"))
 		return
 	}
 	if err := st.sendDocument(&offer{Attempt: *a, JobBytes: int64(len(a.Payload))}, a.Payload); err != nil {

@@ -29,7 +29,9 @@ type session struct {
 	bulk  chan struct{}
 	pacer *pacer
 
-	gate     sync.Mutex // orders spawn before the wait for wg
+	gate     sync.Mutex    // orders spawn before the wait for wg, and guards serve and early
+	serve    func(*stream) // serves the streams that the peer opens, once the hello is over
+	early    int           // streams that the peer opened before that
 	wg       sync.WaitGroup
 	finished chan struct{} // closed when the session is over and its goroutines are gone
 	streams  atomic.Int32  // opened by the peer
@@ -39,6 +41,7 @@ func newSession(ws *wsConn, timing Timing, log *slog.Logger, piece int) *session
 	s := &session{timing: timing, log: log, ws: ws, piece: piece, bulk: make(chan struct{}, 1), finished: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	ws.failed = func() { s.cancel(ws.cause()) }
+	ws.opening = s.opening
 	return s
 }
 
@@ -90,12 +93,6 @@ func (s *session) drop() {
 	_ = s.ws.ws.CloseNow()
 }
 
-// lost ends the session because the connection is gone.
-func (s *session) lost() {
-	s.cancel(s.ws.cause())
-	s.drop()
-}
-
 // spawn starts a goroutine of the session on behalf of a caller from outside, and reports false when the session is over.
 func (s *session) spawn(f func()) bool {
 	s.gate.Lock()
@@ -124,30 +121,76 @@ func (s *session) giveUp(err error) {
 	s.end(err, CloseReason{Code: code, Message: err.Error()})
 }
 
-// acceptLoop serves the streams that the peer opens, each in a goroutine of its own, until the session ends.
-func (s *session) acceptLoop(serve func(*stream)) {
-	for {
-		y, err := s.mux.AcceptStream()
-		if err != nil {
-			if s.mux.IsClosed() {
-				s.lost()
-				return
-			}
-			// The acknowledgement of one stream could not be written in time: the connection is as good as dead.
-			s.giveUp(&TimeoutError{Op: "accept stream", After: s.timing.Write})
-			return
-		}
-		if s.streams.Add(1) > MaxStreams {
-			s.giveUp(&ProtocolError{Op: "accept stream", Err: &LimitError{Limit: "streams", Configured: MaxStreams, Measured: MaxStreams + 1}})
-			return
-		}
-		s.wg.Go(func() {
-			defer s.streams.Add(-1)
-			st := s.wrap(y)
-			defer st.close()
-			serve(st)
-		})
+// opening is called when the peer opens a stream.
+func (s *session) opening() {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	if s.serve == nil {
+		s.early++
+		return
 	}
+	s.accept()
+}
+
+// serveStreams begins to serve the streams that the peer opens, each in a goroutine of its own. accepted of them were
+// taken before. When the session is over and the last of them has been served, over is called.
+func (s *session) serveStreams(serve func(*stream), accepted int, over func()) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	s.serve = serve
+	for range s.early - accepted {
+		s.accept()
+	}
+	context.AfterFunc(s.ctx, func() {
+		<-s.mux.CloseChan() // the goodbye is said by then
+		s.drop()
+		s.wait()
+		over()
+		close(s.finished)
+	})
+}
+
+// accept starts the goroutine of one stream that the peer opens. The caller holds gate.
+func (s *session) accept() {
+	if s.Err() != nil {
+		return
+	}
+	s.wg.Add(1)
+	go func() {
+		st := s.accepted()
+		if st == nil {
+			s.wg.Done()
+			return
+		}
+		s.serve(st)
+		if !st.kept {
+			s.release(st)
+		}
+	}()
+}
+
+// accepted is the next stream that the peer opened; nil if the session is over, or is ended because of it.
+func (s *session) accepted() *stream {
+	if s.streams.Add(1) > MaxStreams {
+		s.giveUp(&ProtocolError{Op: "accept stream", Err: &LimitError{Limit: "streams", Configured: MaxStreams, Measured: MaxStreams + 1}})
+		return nil
+	}
+	y, err := s.mux.AcceptStream()
+	if err == nil {
+		return s.wrap(y)
+	}
+	if !s.mux.IsClosed() {
+		// The acknowledgement of the stream could not be written in time: the connection is as good as dead.
+		s.giveUp(&TimeoutError{Op: "accept stream", After: s.timing.Write})
+	}
+	return nil
+}
+
+// release ends a stream that the peer opened.
+func (s *session) release(st *stream) {
+	st.close()
+	s.streams.Add(-1)
+	s.wg.Done()
 }
 
 // open opens a stream and sends its first message.
@@ -204,6 +247,8 @@ type stream struct {
 	cut atomic.Bool
 	// loose ends the interruption by the session's end.
 	loose func() bool
+	// kept says that serve has returned and something else will release the stream.
+	kept bool
 }
 
 func (s *session) wrap(y *yamux.Stream) *stream {
