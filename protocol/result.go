@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/json"
+
 // EvidenceVersion is the version of the CaseResult shape that this project
 // writes.
 const EvidenceVersion = 2
@@ -44,6 +46,29 @@ type Snapshot struct {
 	// Redacted says that secrets were taken out of what the diff carries, or left
 	// out with their files: it applies, but to what the workspace was without them.
 	Redacted bool `json:"redacted,omitempty"`
+}
+
+// MarshalJSON writes what a snapshot of its kind always has, be it empty: clients
+// read it without asking.
+func (s Snapshot) MarshalJSON() ([]byte, error) {
+	type plain Snapshot
+	switch s.Kind {
+	case EnvRepo:
+		if s.ChangedFiles == nil {
+			s.ChangedFiles = []string{}
+		}
+		return json.Marshal(struct {
+			plain
+			Diff    string `json:"diff"`
+			HeadSHA string `json:"headSha"`
+		}{plain(s), s.Diff, s.HeadSHA})
+	case EnvPrompt:
+		return json.Marshal(struct {
+			plain
+			Output string `json:"output"`
+		}{plain(s), s.Output})
+	}
+	return json.Marshal(plain(s))
 }
 
 // OmittedFile is something in the workspace that the diff does not carry. Reason is

@@ -211,8 +211,8 @@ func (s *Server) runTrajectory(c *call) error {
 			Meta     protocol.TrajectoryMeta      `json:"meta"`
 			Segments []protocol.TrajectorySegment `json:"segments"`
 		}{
-			protocol.TrajectoryMeta{Source: "runner", EventCount: first.Total, SealedAt: *first.SealedAt},
-			[]protocol.TrajectorySegment{{Emitter: "harness", Source: "runner", EventCount: first.Total, SealedAt: *first.SealedAt, Format: "everdict"}},
+			protocol.TrajectoryMeta{Source: "run", EventCount: first.Total, SealedAt: *first.SealedAt},
+			[]protocol.TrajectorySegment{{Emitter: "harness", Source: "run", EventCount: first.Total, SealedAt: *first.SealedAt, Format: "everdict"}},
 		})
 		return string(head), err
 	})
