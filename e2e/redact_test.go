@@ -267,3 +267,29 @@ func checkMasked(t *testing.T, h *house.House, id string) {
 		t.Errorf("the trace holds the outputs %q", said)
 	}
 }
+
+// TestF27_P12_ARunnersTokenThatIsFoundIsMasked: a token that somebody left where
+// the job can read it goes no further than the job.
+func TestF27_P12_ARunnersTokenThatIsFoundIsMasked(t *testing.T) {
+	t.Parallel()
+	h := house.New(t)
+	paired := h.Pair("laptop")
+	h.RunnerFor(paired)
+	left := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(left, []byte(paired.Token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := h.Submit(house.Scripted("run cat " + left + "; base64 " + left))
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded {
+		t.Fatalf("run: got %s %+v", run.Status, run.Failure)
+	}
+	for _, path := range []string{"", "/logs", "/trace", "/events", "/attempts"} {
+		body := fetch(t, h, "/runs/"+id+path)
+		if bytes.Contains(body, []byte(paired.Token)) || bytes.Contains(body, []byte(base64.StdEncoding.EncodeToString([]byte(paired.Token))[:40])) {
+			t.Errorf("GET /runs/{id}%s holds the runner's token: %s", path, body)
+		}
+		if (path == "/logs" || path == "/trace") && bytes.Count(body, []byte("[redacted:RUNNER_CREDENTIAL]")) < 2 {
+			t.Errorf("GET /runs/{id}%s does not show where the token was: %s", path, body)
+		}
+	}
+}

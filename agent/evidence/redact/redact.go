@@ -46,7 +46,7 @@ import (
 const MinBytes = 8
 
 // Secret is a value that must not leave the attempt. Name stands in the marker.
-// Its String, GoString and LogValue do not show the value.
+// Whatever prints or encodes one shows its name and its length.
 type Secret struct{ Name, Value string }
 
 // String implements fmt.Stringer.
@@ -54,6 +54,9 @@ func (s Secret) String() string { return fmt.Sprintf("%s (%d bytes)", s.Name, le
 
 // GoString implements fmt.GoStringer.
 func (s Secret) GoString() string { return s.String() }
+
+// MarshalText implements encoding.TextMarshaler, for JSON and its like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
