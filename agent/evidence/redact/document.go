@@ -65,7 +65,7 @@ func (r *Redactor) Result(c *protocol.CaseResult) {
 	}
 	r.Failure(c.Failure)
 	if e := c.Execution; e != nil {
-		r.fields(&e.HarnessPath, &e.HarnessVersion)
+		r.fields(&e.HarnessPath, &e.HarnessVersion, &e.Image)
 		r.list(e.Notes)
 	}
 	if u := c.Usage; u != nil {
