@@ -31,7 +31,7 @@ func newDocuments(routes []route, version string) (*documents, error) {
 		WithDescription("Runs evaluations of AI agents on machines that you own. Every error is a Problem.")
 	reflector.SpecEns().SetHTTPBearerTokenSecurity(bearerScheme, "", "An API key (ak_...). A coordinator in development mode needs none.")
 	reflector.DefaultOptions = append(reflector.DefaultOptions,
-		jsonschema.StripDefinitionNamePrefix("Protocol", "Api"), jsonschema.InterceptProp(requireAlways))
+		jsonschema.StripDefinitionNamePrefix("Protocol", "Api"), jsonschema.InterceptProp(describePresence))
 	describeUnions(reflector)
 	for _, rt := range routes {
 		if err := describe(reflector, rt); err != nil {
@@ -56,14 +56,19 @@ var defaulted = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.HarnessRef](): {"version"},
 }
 
-// requireAlways marks what a document always has: fields without omitempty that
-// have no default.
-func requireAlways(p jsonschema.InterceptPropParams) error {
+// describePresence marks what a document always has: fields without omitempty that
+// have no default. Null is only what is a pointer among them: other fields are
+// left out when there is nothing to say, and lists and maps are empty.
+func describePresence(p jsonschema.InterceptPropParams) error {
 	if !p.Processed || p.Field.Tag.Get("json") == "" {
 		return nil
 	}
 	tag := p.Field.Tag.Get("json")
-	if strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero") {
+	optional := strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero")
+	if optional || p.Field.Type.Kind() != reflect.Pointer {
+		p.PropertySchema.RemoveType(jsonschema.Null)
+	}
+	if optional {
 		return nil
 	}
 	if parent := p.ParentSchema.ReflectType; parent != nil && slices.Contains(defaulted[indirect(parent)], p.Name) {

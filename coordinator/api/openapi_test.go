@@ -199,3 +199,21 @@ func TestDocumentsNeedNoCredential(t *testing.T) {
 	e.do("GET", "/docs", "", "Authorization", "Bearer nonsense").wants(http.StatusOK)
 	e.do("GET", "/me", "", "Authorization", "Bearer nonsense").problem(http.StatusUnauthorized, protocol.CodeUnauthenticated)
 }
+
+// TestOpenAPINulls holds the document against what is sent: unknown numbers of a
+// usage are null (P13), and nothing else is.
+func TestOpenAPINulls(t *testing.T) {
+	t.Parallel()
+	var doc openAPI
+	newEnv(t, options{}).do("GET", "/openapi.json", "").wants(http.StatusOK).into(&doc)
+	for name, schema := range doc.Components.Schemas {
+		properties, _ := schema["properties"].(map[string]any)
+		for field, property := range properties {
+			kinds, _ := property.(map[string]any)["type"].([]any)
+			required, _ := schema["required"].([]any)
+			if null := slices.Contains(kinds, any("null")); null != (name == "Usage" && slices.Contains(required, any(field))) {
+				t.Errorf("%s.%s: null is allowed: %v", name, field, null)
+			}
+		}
+	}
+}
