@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -84,17 +85,19 @@ type durations []time.Duration
 
 func (d *durations) add(t time.Duration) { *d = append(*d, t) }
 
+// quantile is in milliseconds.
+func (d durations) quantile(q int) float64 {
+	sorted := slices.Sorted(slices.Values(d))
+	return float64(sorted[(len(sorted)-1)*q/100].Microseconds()) / 1000
+}
+
+func (d durations) median() float64 { return d.quantile(50) }
+
 func (d durations) report(b *testing.B) {
 	if len(d) == 0 {
 		b.Fatal("nothing was measured")
 	}
-	sorted := append(durations(nil), d...)
-	for i := range sorted {
-		for j := i; j > 0 && sorted[j] < sorted[j-1]; j-- {
-			sorted[j], sorted[j-1] = sorted[j-1], sorted[j]
-		}
-	}
 	for _, q := range []int{50, 99} {
-		b.ReportMetric(float64(sorted[(len(sorted)-1)*q/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", q))
+		b.ReportMetric(d.quantile(q), fmt.Sprintf("p%d-ms", q))
 	}
 }

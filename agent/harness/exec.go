@@ -43,7 +43,7 @@ type Ended struct {
 	GivenUp bool
 	// Stderr is the end of what it wrote there.
 	Stderr string
-	// usage is what the sandbox measured, looked at when the exit was no success.
+	// usage is what the sandbox measured.
 	usage sandbox.Usage
 	info  sandbox.Info
 }
@@ -72,11 +72,9 @@ func (e Env) Exec(ctx context.Context, x Execution) (Ended, error) {
 	if ended.Reason == sandbox.ReasonKilled || ended.Reason == sandbox.ReasonStopped && !ended.Lingered && !ended.GivenUp {
 		return ended, ErrKilled
 	}
-	if !ended.Success() {
-		ended.info = e.Compute.Info()
-		if ended.usage, err = e.Compute.Usage(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.ErrReleased) {
-			return ended, err
-		}
+	ended.info = e.Compute.Info()
+	if ended.usage, err = e.Compute.Usage(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.ErrReleased) {
+		return ended, err
 	}
 	return ended, nil
 }

@@ -10,8 +10,8 @@ import (
 
 // Failure says why a main process that ended so left nothing to judge: a limit
 // that fired, memory or processes that ran out, a signal that nobody of us sent.
-// It is nil for every exit of the process's own, whatever the code. name is what
-// the sentence calls the agent.
+// It is nil for every other exit of the process's own, whatever the code. name is
+// what the sentence calls the agent.
 func (d Ended) Failure(name string) *protocol.Failure {
 	f := &protocol.Failure{
 		Stage: protocol.StageRun, Class: protocol.ClassHarness, Code: protocol.CodeHarnessRunFailed,
@@ -32,8 +32,8 @@ func (d Ended) Failure(name string) *protocol.Failure {
 		f.Message = fmt.Sprintf("%s printed nothing for %s (idleTimeoutSec) and was ended", name, seconds(f.Limit.Configured))
 	case d.Reason != sandbox.ReasonNone:
 		return nil
-	case d.Success():
-		return nil
+	// Before the exit code: a parent that survives its child's death by the limit
+	// may well exit 0, and what it did is no measure of the agent (F15, F44).
 	case d.usage.OOMKills != nil && *d.usage.OOMKills > 0:
 		f.Class, f.Reason, f.Code = protocol.ClassInfra, protocol.ReasonOOM, protocol.CodeOOMKilled
 		f.Limit = d.memoryLimit()
@@ -42,6 +42,8 @@ func (d Ended) Failure(name string) *protocol.Failure {
 		f.Class, f.Reason, f.Code = protocol.ClassInfra, protocol.ReasonPIDsExhausted, protocol.CodeComputeExecFailed
 		f.Limit = d.pidsLimit()
 		f.Message = fmt.Sprintf("%s could not start more processes: the limit refused %d of them", name, *d.usage.PIDsHits)
+	case d.Success():
+		return nil
 	case d.Signal != "":
 		f.Reason = protocol.ReasonCrashed
 		f.Message = fmt.Sprintf("%s was ended by %s, which Everdict did not send", name, d.Signal)

@@ -24,7 +24,11 @@ func TestP8_FailuresByFacts(t *testing.T) {
 		want  *protocol.Failure
 	}{
 		{"success", Ended{}, nil},
-		{"success in spite of an OOM kill among its children", Ended{usage: oom, info: limits}, nil},
+		{"an OOM kill among its children, which it survived", Ended{usage: oom, info: limits}, &protocol.Failure{
+			Class: protocol.ClassInfra, Reason: protocol.ReasonOOM, Code: protocol.CodeOOMKilled, ExitCode: ptr(0),
+			Message: "it ran out of memory: the kernel killed 2 of its processes",
+			Limit:   &protocol.Limit{Name: "memoryMb", Unit: "MiB", Configured: 512, Measured: 511},
+		}},
 		{"a non-zero exit", Ended{Exit: sandbox.Exit{Code: 1}}, nil},
 		{"137 alone is no OOM", Ended{Exit: sandbox.Exit{Code: 137}}, nil},
 		{"137 with unknown facts is no OOM", Ended{Exit: sandbox.Exit{Code: 137}, usage: sandbox.Usage{OOMKills: ptr[int64](0)}}, nil},
