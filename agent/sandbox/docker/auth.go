@@ -81,3 +81,11 @@ func askHelper(name, at string) (user, secret string) {
 	}
 	return answer.Username, answer.Secret
 }
+
+func readJSON(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, into)
+}

@@ -46,7 +46,7 @@ const Name = "docker"
 
 // Config configures a Driver. The zero value finds the engine as the docker CLI does.
 type Config struct {
-	// Host is the engine's address ("unix:///var/run/docker.sock"); empty means what Find finds.
+	// Host is the engine's address ("unix:///var/run/docker.sock"); empty means what endpoint.Find finds.
 	Host string
 	// StateDir is where the driver keeps its init program. The engine must be able to mount from it, as it must from
 	// workspaces. Empty means a directory below os.UserCacheDir.

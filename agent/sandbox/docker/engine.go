@@ -12,6 +12,8 @@ import (
 
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
+
+	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 )
 
 // probeWithin bounds the first question to an engine: a socket whose engine hangs must not hang the runner (F36).
@@ -28,15 +30,11 @@ type engine struct {
 
 // connect finds the engine, asks it what it can do, and lays out our init for it.
 func connect(ctx context.Context, cfg Config) (*engine, error) {
-	host := cfg.Host
-	if host == "" {
-		place, err := Find(os.Getenv)
-		if err != nil {
-			return nil, err
-		}
-		host = place.Host
+	host, opts, err := address(ctx, cfg)
+	if err != nil {
+		return nil, err
 	}
-	api, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation(), client.WithTLSClientConfigFromEnv())
+	api, err := client.NewClientWithOpts(append(opts, client.WithHost(host), client.WithAPIVersionNegotiation())...)
 	if err != nil {
 		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
 	}
@@ -60,6 +58,22 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// address is where the engine is: as configured, else as the docker command finds it.
+func address(ctx context.Context, cfg Config) (host string, opts []client.Opt, err error) {
+	if cfg.Host != "" {
+		return cfg.Host, []client.Opt{client.WithTLSClientConfigFromEnv()}, nil
+	}
+	found := endpoint.Find(ctx, endpoint.This(nil))
+	if err := found.Err(); err != nil {
+		return "", nil, fmt.Errorf("docker: %w", err)
+	}
+	http, err := found.Chosen.Client()
+	if err != nil {
+		return "", nil, fmt.Errorf("docker: %w", err)
+	}
+	return found.Chosen.Host, []client.Opt{client.WithHTTPClient(http)}, nil
 }
 
 // architecture turns the kernel's name of a machine into Go's, which images use.

@@ -27,6 +27,7 @@ const (
 	frameStopAll = 'T'
 	frameGoOn    = 'G'
 	frameFile    = 'F'
+	frameGive    = 'O'
 
 	frameHello   = 'h'
 	framePid     = 'p'
@@ -38,6 +39,7 @@ const (
 	frameOver    = 'z'
 	frameAllGone = 'a'
 	frameContent = 'f'
+	frameGiven   = 'g'
 
 	initVersion = 1
 	headerSize  = 12
@@ -180,9 +182,9 @@ func (l *link) take(kind, flag byte, id uint32, p []byte, bp *[]byte) (kept bool
 		l.allGone = nil
 		l.mu.Unlock()
 		return false, nil
-	case frameContent:
+	case frameContent, frameGiven:
 		a := fileAnswer{}
-		if flag == 1 {
+		if kind == frameGiven || flag == 1 {
 			a.errno = number()
 		} else {
 			a.content = bytes.Clone(p)
@@ -298,14 +300,33 @@ func (l *link) killAll() (<-chan struct{}, error) {
 
 // file asks for the content of a file as init sees it, at most 4 KiB. The answer also says that every frame which init
 // had sent before it read the question has come.
-func (l *link) file(path string) <-chan fileAnswer {
+func (l *link) file(path string) <-chan fileAnswer { return l.ask(frameFile, append([]byte(path), 0)) }
+
+func (l *link) ask(kind byte, payload []byte) <-chan fileAnswer {
 	c := make(chan fileAnswer, 1)
 	id := l.next.Add(1)
 	l.mu.Lock()
 	l.files[id] = c
 	l.mu.Unlock()
-	_ = l.send(frameFile, 0, id, append([]byte(path), 0)) // over: the caller watches dead
+	_ = l.send(kind, 0, id, payload) // over: the caller watches dead
 	return c
+}
+
+// give makes everything below dir, as init sees it, the user's.
+func (l *link) give(ctx context.Context, dir string, uid, gid int) error {
+	p := binary.LittleEndian.AppendUint32(nil, uint32(uid))
+	p = binary.LittleEndian.AppendUint32(p, uint32(gid))
+	select {
+	case a := <-l.ask(frameGive, append(append(p, dir...), 0)):
+		if a.errno != 0 {
+			return linuxErrno(a.errno)
+		}
+		return nil
+	case <-l.dead:
+		return l.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // barrier waits until init has carried out everything that was sent before.

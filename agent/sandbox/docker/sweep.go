@@ -41,16 +41,15 @@ type sweep struct {
 	swept []sandbox.Swept
 }
 
-// held reports whether somebody still wants what is labelled so; idle is since when it has not been used.
+// held reports whether somebody still wants what is labelled so; idle is since when it has not been used. keep is asked
+// last: what it is asked about would go.
 func (s *sweep) held(labels map[string]string, idle time.Time) bool {
 	attempt, by := labels[LabelAttempt], owner(labels[LabelRunner])
 	switch {
-	case s.keep != nil && s.keep(attempt), by == s.d.owner && s.d.holds(attempt):
+	case by == s.d.owner && s.d.holds(attempt), !by.gone() && time.Since(idle) < s.d.cfg.SweepGrace:
 		return true
-	case by.gone():
-		return false
 	}
-	return time.Since(idle) < s.d.cfg.SweepGrace
+	return s.keep != nil && s.keep(attempt)
 }
 
 func (s *sweep) note(labels map[string]string, kind string, processes int) {

@@ -31,7 +31,8 @@
  *	A kill everything                        z nothing is left; flag 1: lost
  *	T stop everything (SIGSTOP)              a everything is gone
  *	G let it go on (SIGCONT)                 f file; flag 1: errno
- *	F read a file: path
+ *	F read a file: path                      g given away: errno of the first
+ *	O give a tree away: uid, gid, path         file that could not be
  *
  * Nothing is buffered for which the other side has not granted room, so a slow
  * reader slows its own command down and nobody else.
@@ -683,6 +684,52 @@ static void read_file(u32 id, u8 *path, u32 size)
 	put32(p - 4, (u32)n);
 }
 
+enum { DEEPEST = 1000 };
+
+/* give makes everything below a directory somebody's who can then remove it. Links are given, not followed. */
+static long give(int dir, u32 uid, u32 gid, int depth)
+{
+	u8 names[2048];
+	long n, first = 0;
+	while ((n = SYS(getdents64, dir, names, sizeof names, 0)) > 0)
+		for (long at = 0; at < n;) {
+			const u8 *d = names + at;
+			const char *name = (const char *)d + 19;
+			at += d[16] | d[17] << 8;
+			if (name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])))
+				continue;
+			long err = sys(__NR_fchownat, dir, (long)name, uid, gid, AT_SYMLINK_NOFOLLOW);
+			int sub = (int)SYS(openat, dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+			if (sub >= 0) {
+				SYS(fchmod, sub, 0700, 0, 0);
+				if (depth < DEEPEST) {
+					long below = give(sub, uid, gid, depth + 1);
+					err = err ? err : below;
+				} else {
+					err = -ELOOP;
+				}
+				shut(&sub);
+			} else if (sub != -ENOTDIR && sub != -ELOOP) {
+				err = sub;
+			}
+			first = first ? first : err;
+		}
+	return first ? first : n;
+}
+
+static void give_away(u32 id, u8 *p, u32 size)
+{
+	if (size < 9 || p[size - 1])
+		die(4);
+	long err = SYS(openat, AT_FDCWD, p + 8, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	if (err >= 0) {
+		int dir = (int)err;
+		err = give(dir, get32(p), get32(p + 4), 0);
+		shut(&dir);
+	}
+	number('g', 0, id, (u32)-err);
+}
+
 static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 {
 	struct command *c = find(id);
@@ -692,6 +739,9 @@ static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 		return;
 	case 'F':
 		read_file(id, p, size);
+		return;
+	case 'O':
+		give_away(id, p, size);
 		return;
 	case 'A':
 		killing_all = 1;
