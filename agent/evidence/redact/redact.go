@@ -21,16 +21,16 @@
 //
 // Writer works on bytes in any pieces. It holds back a tail of what was written
 // only while that tail is the proper beginning of a pattern, so at most the
-// longest pattern less one byte; everything else is written before Write returns.
+// longest pattern less one byte, and with it the marker of a secret that the tail
+// may belong to; everything else is written before Write returns.
 // There is no flush on idle: what is held back may be the first half of a secret,
 // and time does not make it safe. A tail that stays incomplete comes out at Close.
 // Hardly any pattern holds a line end, so a complete line is not held back, but
 // for the lines of a key that is being printed.
 //
 // The matcher is our own because the libraries for many patterns at once
-// (pgavlin/aho-corasick, coregx/ahocorasick, cloudflare/ahocorasick) search a
-// haystack that is there as a whole: none tells at the end of a piece how much of
-// it must be held back. A filter on eight bytes suits the many patterns of one
+// (coregx/ahocorasick, cloudflare/ahocorasick) search a haystack that is there as
+// a whole: neither tells at the end of a piece how much of it must be held back. A filter on eight bytes suits the many patterns of one
 // length that encodings give, and needs no automaton (match.go).
 package redact
 
