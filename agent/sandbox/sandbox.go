@@ -49,6 +49,8 @@ type Driver interface {
 	// Sweep ends everything on this machine that carries this driver's labels and whose attempt is not kept:
 	// what a crashed runner left. Sandboxes of living runners, this one's included, are left alone. It returns
 	// what it ended, and the joined errors of what it could not.
+	// keep is asked only about what would be ended otherwise: one that keeps everything, and notes what it is asked
+	// about, looks without ending anything.
 	Sweep(ctx context.Context, keep func(attempt string) bool) ([]Swept, error)
 	// Close ends what the driver itself holds (threads, connections). Handles must be released before.
 	Close() error

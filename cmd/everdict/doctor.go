@@ -7,6 +7,8 @@ import (
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/docker"
+	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/protocol/link"
@@ -23,6 +25,11 @@ func runDoctor(ctx context.Context, o cli.RunnerOptions) (doctor.Report, error) 
 
 func runGC(ctx context.Context, o cli.GCOptions) (agent.GarbageReport, error) {
 	drivers := []sandbox.Driver{process.New(process.Config{})}
+	if found := endpoint.Find(ctx, endpoint.This(nil)); found.Chosen != nil {
+		drivers = append(drivers, docker.New(docker.Config{}))
+	} else {
+		o.Log.Info("containers are not looked at", "reason", found.Err())
+	}
 	report, err := agent.Collect(ctx, agent.GarbageConfig{
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Drivers: drivers, DryRun: o.DryRun,
 	})

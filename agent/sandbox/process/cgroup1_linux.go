@@ -161,6 +161,9 @@ func (r *cgroupRoot) sweep(ctx context.Context, namespace string, keep, live fun
 	for i, root := range r.roots() {
 		parent := filepath.Dir(root)
 		instances, err := os.ReadDir(parent)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed by another runner's sweep
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -176,7 +179,7 @@ func (r *cgroupRoot) sweep(ctx context.Context, namespace string, keep, live fun
 				continue // removed by another runner's sweep
 			}
 			for _, a := range attempts {
-				if !a.IsDir() || keep(a.Name()) || mine && live(a.Name()) {
+				if !a.IsDir() || mine && live(a.Name()) || keep(a.Name()) {
 					continue
 				}
 				path := filepath.Join(dir, a.Name())

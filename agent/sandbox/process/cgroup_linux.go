@@ -393,6 +393,9 @@ func rmdirs(dir string) error {
 		return nil
 	}
 	entries, rerr := os.ReadDir(dir)
+	if errors.Is(rerr, fs.ErrNotExist) { // another sweep was faster
+		return nil
+	}
 	if rerr != nil {
 		return rerr
 	}
