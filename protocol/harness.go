@@ -67,6 +67,38 @@ type HarnessSpec struct {
 	Category string `json:"category,omitempty"`
 }
 
+// MarshalJSON writes a command harness with its defaults, as existing clients read
+// it: setup, env and params that are empty, and a trace of kind none.
+func (h HarnessSpec) MarshalJSON() ([]byte, error) {
+	type plain HarnessSpec
+	if h.Kind != HarnessCommand {
+		return json.Marshal(plain(h))
+	}
+	full := struct {
+		plain
+		Setup  []string            `json:"setup"`
+		Env    map[string]EnvValue `json:"env"`
+		Params map[string]string   `json:"params"`
+		Trace  CommandTrace        `json:"trace"`
+	}{plain(h), h.Setup, h.Env, h.Params, CommandTrace{Kind: TraceNone}}
+	if h.Setup == nil {
+		full.Setup = []string{}
+	}
+	if h.Env == nil {
+		full.Env = map[string]EnvValue{}
+	}
+	if h.Params == nil {
+		full.Params = map[string]string{}
+	}
+	if h.Trace != nil {
+		full.Trace = *h.Trace
+	}
+	if full.Trace.Kind == TraceFile && full.Trace.Path == "" {
+		full.Trace.Path = DefaultTracePath
+	}
+	return json.Marshal(full)
+}
+
 // HarnessTemplate is a harness spec with a category, whose slots (image, model)
 // instances pin.
 type HarnessTemplate = HarnessSpec

@@ -35,7 +35,7 @@ func TestHarnessesOverHTTP(t *testing.T) {
 	var spec protocol.HarnessSpec
 	e.do("GET", "/harnesses/mine/latest", "").wants(http.StatusOK).into(&spec)
 	want := protocol.HarnessSpec{
-		Kind: "command", ID: "mine", Version: "1.0.0", Image: "agent:1", Command: "agent {{task}}",
+		Kind: "command", ID: "mine", Version: "1.0.0", Image: "agent:1", Command: "agent {{task}}", Setup: []string{}, Trace: &protocol.CommandTrace{Kind: protocol.TraceNone},
 		Env:   map[string]protocol.EnvValue{"B": {Value: "2"}, "C": {Value: "3"}},
 		Model: &protocol.ModelBinding{Name: "m1"}, Params: map[string]string{"p": "1", "q": "2"},
 	}

@@ -169,11 +169,11 @@ func TestTemplates(t *testing.T) {
 		status     int
 	}{
 		{name: "plain", body: `{"template":{"id":"agent","version":"1.0.0"},"id":"i","version":"1"}`,
-			want: `{"kind":"command","id":"i","version":"1","image":"agent:1","resources":{"cpu":1},"command":"agent {{task}}","env":{"A":"1","B":"2"},"model":"m0"}`},
+			want: `{"kind":"command","id":"i","version":"1","image":"agent:1","resources":{"cpu":1},"command":"agent {{task}}","model":"m0","setup":[],"env":{"A":"1","B":"2"},"params":{},"trace":{"kind":"none"}}`},
 		{name: "pins", body: `{"template":{"id":"agent"},"id":"i","version":"2","pins":{"image":"agent:2","model":"m1"},"description":"d"}`,
-			want: `{"kind":"command","id":"i","version":"2","description":"d","image":"agent:2","resources":{"cpu":1},"command":"agent {{task}}","env":{"A":"1","B":"2"},"model":"m1"}`},
+			want: `{"kind":"command","id":"i","version":"2","description":"d","image":"agent:2","resources":{"cpu":1},"command":"agent {{task}}","model":"m1","setup":[],"env":{"A":"1","B":"2"},"params":{},"trace":{"kind":"none"}}`},
 		{name: "overrides", body: `{"template":{"id":"agent"},"id":"i","version":"3","overrides":{"env":{"B":"3","C":{"secretRef":"s"}},"unsetEnv":["A","Z"],"params":{"p":"q"},"resources":{"memoryMb":5}}}`,
-			want: `{"kind":"command","id":"i","version":"3","image":"agent:1","resources":{"memoryMb":5},"command":"agent {{task}}","env":{"B":"3","C":{"secretRef":"s"}},"model":"m0","params":{"p":"q"}}`},
+			want: `{"kind":"command","id":"i","version":"3","image":"agent:1","resources":{"memoryMb":5},"command":"agent {{task}}","model":"m0","setup":[],"env":{"B":"3","C":{"secretRef":"s"}},"params":{"p":"q"},"trace":{"kind":"none"}}`},
 		{name: "a process keeps the adapter", body: `{"template":{"id":"scripted"},"id":"i","version":"4"}`,
 			want: `{"kind":"process","id":"i","version":"4","adapter":"scripted"}`},
 		{name: "unknown slot", body: `{"template":{"id":"agent"},"id":"i","version":"5","pins":{"web":"x"}}`, status: 400, want: `unknown slot "web"`},
