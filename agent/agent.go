@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -30,9 +29,6 @@ import (
 	"github.com/everdict/everdict/protocol/link"
 )
 
-// DefaultDrainTimeout is how long a draining runner lets its attempts go on.
-const DefaultDrainTimeout = 5 * time.Minute
-
 // giveBackBound bounds the return of attempts when a runner goes away.
 const giveBackBound = 10 * time.Second
 
@@ -42,8 +38,6 @@ type Config struct {
 	URL        string
 	Credential link.Secret
 	CAFile     string
-	// DialContext replaces the TCP dialer, for a coordinator in the same process.
-	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Timing is used until the coordinator announces its own.
 	Timing link.Timing
 
@@ -70,7 +64,7 @@ type Config struct {
 	Executable string
 	// Keep leaves workspaces on the disk, for somebody to look at.
 	Keep bool
-	// DrainTimeout is how long Drain lets attempts go on. Default 5 minutes.
+	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
 }
@@ -113,9 +107,6 @@ func New(cfg Config) *Runner {
 	if cfg.Slots <= 0 {
 		cfg.Slots = 1
 	}
-	if cfg.DrainTimeout == 0 {
-		cfg.DrainTimeout = DefaultDrainTimeout
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -141,8 +132,8 @@ func (r *Runner) Drain() { r.drain.Do(func() { close(r.draining) }) }
 
 // Run connects and works until ctx ends (attempts are stopped and given back at
 // once), Drain has finished, or the coordinator turns this runner away for good
-// (link.Terminal). The last two attempts at order, a *LockedError and
-// outbox.ErrInUse, say that another process of this machine is in the way.
+// (link.Terminal). A *LockedError or outbox.ErrInUse says that another process of
+// this machine uses the credential or the state directory.
 func (r *Runner) Run(ctx context.Context) (err error) {
 	unlock, err := lockCredential(r.cfg.Credential)
 	if err != nil {
@@ -173,7 +164,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 		return err
 	case <-ctx.Done():
 		r.Drain()
-		err = r.leave(0)
+		err = r.leave()
 	case <-r.draining:
 		timeout, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
 		err = r.leaveBy(timeout)
@@ -201,15 +192,15 @@ func (r *Runner) leaveBy(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 	}
-	return r.leave(giveBackBound)
+	return r.leave()
 }
 
 // leave stops what still runs, gives it back, and delivers results for at most
-// the bound. What cannot be delivered stays in the outbox for the next start.
-func (r *Runner) leave(deliver time.Duration) error {
+// giveBackBound. What cannot be delivered stays in the outbox for the next start.
+func (r *Runner) leave() error {
 	r.stopAll(&executor.Stopped{Reason: executor.StopDrained, Message: "the runner is shutting down"})
 	r.attempts.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), max(deliver, giveBackBound))
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
 	defer cancel()
 	if err := r.out.Drained(ctx); err != nil {
 		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())

@@ -21,15 +21,14 @@ var instance = protocol.NewID("ins_")
 // for good.
 func (r *Runner) keep(ctx context.Context) error {
 	return link.Keep(ctx, link.DialConfig{
-		URL:         r.cfg.URL,
-		Credential:  r.cfg.Credential,
-		Hello:       r.hello,
-		Handler:     (*handler)(r),
-		CAFile:      r.cfg.CAFile,
-		DialContext: r.cfg.DialContext,
-		UserAgent:   "everdict-runner/" + r.cfg.Version,
-		Timing:      r.cfg.Timing,
-		Logger:      r.log,
+		URL:        r.cfg.URL,
+		Credential: r.cfg.Credential,
+		Hello:      r.hello,
+		Handler:    (*handler)(r),
+		CAFile:     r.cfg.CAFile,
+		UserAgent:  "everdict-runner/" + r.cfg.Version,
+		Timing:     r.cfg.Timing,
+		Logger:     r.log,
 	}, r.serve)
 }
 

@@ -144,7 +144,7 @@ func (h *House) RunnerFor(paired protocol.Paired, configure ...func(*agent.Confi
 	r := &Runner{ID: paired.Runner.ID, Target: protocol.TargetSelfPrefix + paired.Runner.ID, t: h.T, Config: agent.Config{
 		URL: h.URL(), Credential: link.Secret(paired.Token), Version: "test", Timing: h.Config.Timing,
 		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
-		Lookup: builtin.Lookup, Log: Log(h.T, "runner "+paired.Runner.Label),
+		Lookup: builtin.Lookup, DrainTimeout: time.Minute, Log: Log(h.T, "runner "+paired.Runner.Label),
 	}}
 	for _, f := range configure {
 		f(&r.Config)
