@@ -97,8 +97,6 @@ type Attempt struct {
 	// Compute is told the sandbox as soon as there is one, so that it can be
 	// frozen. It may be nil.
 	Compute func(sandbox.ComputeHandle)
-	// Started is told when the harness process has started. It may be nil.
-	Started func(pid int)
 }
 
 // StopReason says why an attempt was stopped from outside.

@@ -32,8 +32,6 @@ func (x *execution) grade(ctx context.Context) bool {
 	if ctx.Err() != nil {
 		x.fail(stopFailure(ctx, protocol.StageGrade))
 	}
-	for _, s := range scores {
-		x.result.Scores = append(x.result.Scores, s.Normalize())
-	}
+	x.result.Scores = append(x.result.Scores, scores...)
 	return true
 }

@@ -32,9 +32,6 @@ func (x *execution) run(ctx context.Context) bool {
 		host, _ := os.Hostname()
 		x.emit(protocol.TraceEvent{Kind: protocol.EventInfra, Scope: "placement", Event: "started", Node: host,
 			Message: "the harness process has started", Detail: mustJSON(map[string]any{"pid": pid, "os": runtime.GOOS, "arch": runtime.GOARCH})})
-		if x.a.Started != nil {
-			x.a.Started(pid)
-		}
 	}
 	env := x.harnessEnv()
 	env.Started = started

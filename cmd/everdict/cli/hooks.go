@@ -73,8 +73,7 @@ type RunnerOptions struct {
 	// that StateDir holds.
 	Pair  string
 	Stdin io.Reader
-	// Label and WorkDir may be empty: the paired label, a directory for caches.
-	Label         string
+	// WorkDir may be empty: a directory for caches.
 	WorkDir       string
 	StateDir      string
 	MaxConcurrent int

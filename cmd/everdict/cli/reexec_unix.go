@@ -9,10 +9,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-)
 
-// pairEnv is the variable that can hold the pairing token.
-const pairEnv = "EVERDICT_RUNNER_TOKEN"
+	"github.com/everdict/everdict/cmd/everdict/config"
+)
 
 // reexec replaces this process by a fresh image of the program that gets the
 // token on a file descriptor: neither its arguments nor its environment, which
@@ -60,7 +59,7 @@ func withoutToken(argv []string, fd int) []string {
 func withoutVariable(env []string) []string {
 	out := make([]string, 0, len(env))
 	for _, e := range env {
-		if !strings.HasPrefix(e, pairEnv+"=") {
+		if !strings.HasPrefix(e, config.PairEnv+"=") {
 			out = append(out, e)
 		}
 	}

@@ -85,6 +85,9 @@ const (
 	PassCA           = "runner.pass_ca"
 )
 
+// PairEnv is the variable that can hold the pairing token.
+const PairEnv = "EVERDICT_RUNNER_TOKEN"
+
 // Schema is every key there is, in the order in which it is shown. home is the
 // user's home directory, below which the defaults of directories lie; getenv
 // gives XDG_DATA_HOME and XDG_STATE_HOME.
@@ -113,7 +116,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{MaxAttempts, "max-attempts", "EVERDICT_MAX_ATTEMPTS", Int, "3", false, "attempts of a run whose runner is lost"},
 		{PoolMaxConcurrent, "pool-max-concurrent", "EVERDICT_POOL_MAX_CONCURRENT", Int, "20", false, "runs at a time in one pool"},
 
-		{Pair, "pair", "EVERDICT_RUNNER_TOKEN", String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
+		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
 		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
