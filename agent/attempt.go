@@ -74,11 +74,18 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 			defer close(tenure)
 			a.tenure.run(ctx, offer.Received)
 		}()
-		a.work(ctx, offer.Payload)
+		again := a.work(ctx, offer.Payload)
 		stop(nil)
 		<-tenure
-		slot.free <- struct{}{}
 		go a.delivered()
+		if again {
+			// What this machine has just failed at, such as writing to its disk, it
+			// would fail at again at once: it would use up the run's attempts, and
+			// those of all that wait, before another runner or its owner could help.
+			go slot.rest(r.draining)
+			return
+		}
+		slot.free <- struct{}{}
 	}()
 	go r.acknowledge(offer, a)
 	return true
@@ -133,11 +140,12 @@ func (a *attempt) delivered() {
 	delete(a.r.active, attemptName(a.ref.Run, a.ref.Epoch))
 }
 
-// work carries the attempt out and puts its result into the outbox.
-func (a *attempt) work(ctx context.Context, doc json.RawMessage) {
+// work carries the attempt out and puts its result into the outbox. failedHere says
+// that the attempt failed for a reason that lies with this machine.
+func (a *attempt) work(ctx context.Context, doc json.RawMessage) (failedHere bool) {
 	if err := json.Unmarshal(doc, &a.job); err != nil {
 		a.finish(malformed(a.ref.Run, err))
-		return
+		return false
 	}
 	a.redact = redact.New(append(executor.Secrets(&a.job, a.r.cfg.Environ),
 		// No job is ever told these. Should one find them, nobody else does.
@@ -146,7 +154,7 @@ func (a *attempt) work(ctx context.Context, doc json.RawMessage) {
 	a.log = slog.New(a.redact.Handler(a.log.Handler()))
 	if err := a.job.Validate(); err != nil {
 		a.finish(malformed(a.job.Case.ID, err))
-		return
+		return false
 	}
 	a.log.Info("attempt begins", "harness", a.job.Harness.ID, "case", a.job.Case.ID)
 	result := a.run(ctx)
@@ -154,7 +162,9 @@ func (a *attempt) work(ctx context.Context, doc json.RawMessage) {
 	if errors.As(context.Cause(ctx), &stopped) && stopped.Reason == executor.StopDrained {
 		a.giveBack(stopped)
 	}
-	a.finish(result)
+	f := result.Failure
+	failedHere = f != nil && f.Class == protocol.ClassInfra && f.Retryable && stopped == nil
+	return !a.finish(result) || failedHere
 }
 
 // run has the executor carry the attempt out, with its evidence going to the spool.
@@ -228,8 +238,9 @@ func (a *attempt) giveBack(why *executor.Stopped) {
 	}
 }
 
-// finish puts the result into the outbox; from here on it is not lost.
-func (a *attempt) finish(result *protocol.CaseResult) {
+// finish puts the result into the outbox; from here on it is not lost. False: it
+// could not be kept.
+func (a *attempt) finish(result *protocol.CaseResult) bool {
 	a.redact.Result(result)
 	if f := result.Failure; f != nil {
 		a.log.Info("attempt ended", "stage", f.Stage, "class", f.Class, "reason", f.Reason, "message", f.Message)
@@ -238,11 +249,12 @@ func (a *attempt) finish(result *protocol.CaseResult) {
 	}
 	if err := finish(a.spool, result); err != nil {
 		a.lose(err)
-		return
+		return false
 	}
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	a.finished = true
+	return true
 }
 
 // lose lets go of an attempt whose result the outbox cannot keep: to hold its

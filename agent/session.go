@@ -124,8 +124,19 @@ func newSlot() *slot {
 	return s
 }
 
-// refusedPause is how long a slot rests after it had to refuse an attempt.
+// refusedPause is how long a slot rests after it had to refuse an attempt, or has
+// failed at one for a reason that lies with this machine.
 const refusedPause = 5 * time.Second
+
+// rest gives the slot's token back after the pause, or when nobody wants it any
+// more.
+func (s *slot) rest(draining <-chan struct{}) {
+	select {
+	case <-time.After(refusedPause):
+	case <-draining:
+	}
+	s.free <- struct{}{}
+}
 
 // pull fills one slot again and again until the session ends or the runner
 // drains. The slot is taken before an attempt is asked for (F53).

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/lease"
@@ -186,6 +188,35 @@ func TestF42_P8_ResultThatCannotBeKept(t *testing.T) {
 	}
 	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt < 2 {
 		t.Errorf("run: %s at attempt %d, want succeeded at a later attempt", run.Status, run.Attempt)
+	}
+}
+
+// broken is a machine on which no sandbox starts.
+type broken struct{ sandbox.Driver }
+
+func (broken) Start(context.Context, sandbox.Spec) (sandbox.ComputeHandle, error) {
+	return nil, errors.New("this machine is broken")
+}
+
+// TestF17_P8_OneBrokenMachineDoesNotUseUpTheAttempts: a runner on which everything
+// fails at once leaves the other attempts of a run to somebody else.
+func TestF17_P8_OneBrokenMachineDoesNotUseUpTheAttempts(t *testing.T) {
+	t.Parallel()
+	h := house.New(t)
+	h.Runner("broken", func(c *agent.Config) {
+		driver := process.New(process.Config{})
+		t.Cleanup(func() { _ = driver.Close() })
+		c.Driver = broken{driver}
+	})
+	id := h.Submit(house.Scripted("say hello"))
+	h.Until(id, "an attempt has failed", func(r protocol.Run) bool {
+		attempts, err := h.Client.Attempts(context.Background(), id)
+		return err == nil && len(attempts) > 0 && attempts[0].Outcome != protocol.AttemptActive
+	})
+	healthy := h.Runner("healthy")
+	run := h.Settled(id)
+	if run.Status != protocol.StatusSucceeded || run.Provenance.Runner != healthy.ID {
+		t.Errorf("run: %s at attempt %d (%+v), want succeeded on the healthy machine", run.Status, run.Attempt, run.Failure)
 	}
 }
 
