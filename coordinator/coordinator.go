@@ -54,7 +54,6 @@ type Config struct {
 	// Default 1 s.
 	RetryAfter time.Duration
 	Version    string
-	PublicURL  string
 	Log        *slog.Logger
 }
 
@@ -134,10 +133,10 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
 		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runners: c.runners,
-		Ready:     st.Ping,
-		Gauges:    []api.Gauges{gauges{c}},
-		Mount:     map[string]http.Handler{"GET " + link.Path: c.gateway},
-		PublicURL: cfg.PublicURL, Version: cfg.Version, Log: cfg.Log,
+		Ready:   st.Ping,
+		Gauges:  []api.Gauges{gauges{c}},
+		Mount:   map[string]http.Handler{"GET " + link.Path: c.gateway},
+		Version: cfg.Version, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -43,9 +43,6 @@ type Config struct {
 	// taken care of.
 	Mount map[string]http.Handler
 
-	// PublicURL is where clients reach this server, such as
-	// https://everdict.example.com; empty: derived from each request.
-	PublicURL string
 	// Version of the coordinator, shown in the OpenAPI document.
 	Version string
 	// BeatEvery is how long an event stream stays silent before it sends a

@@ -1,13 +1,13 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/everdict/everdict/coordinator/api"
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/protocol"
@@ -148,10 +148,23 @@ func TestRunnersOverHTTP(t *testing.T) {
 // The command is made to be pasted into a shell, and the Host is the client's.
 func TestAttachCommandIsQuoted(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t, options{config: func(c *api.Config) { c.PublicURL = "https://x/$(reboot);'a'/" }})
+	e := newEnv(t, options{auth: auth.Config{AnyHost: true}})
+	req, err := http.NewRequestWithContext(t.Context(), "POST", e.url+"/runners", strings.NewReader(`{"label":"mac"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "x$(reboot);'a'"
+	req.Header.Set("X-Forwarded-Proto", "https")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
 	var paired protocol.Paired
-	e.do("POST", "/runners", `{"label":"mac"}`).wants(http.StatusOK).into(&paired)
-	if want := `everdict runner --pair - --api-url 'https://x/$(reboot);'\''a'\'''`; paired.AttachCommand != want {
+	if err := json.NewDecoder(res.Body).Decode(&paired); err != nil {
+		t.Fatal(err)
+	}
+	if want := `everdict runner --pair - --api-url 'https://x$(reboot);'\''a'\'''`; paired.AttachCommand != want {
 		t.Errorf("attach command %s, want %s", paired.AttachCommand, want)
 	}
 }

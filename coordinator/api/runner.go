@@ -66,9 +66,6 @@ func (s *Server) revokeWorkspaceRunner(c *call) error {
 
 // baseURL is where this client reaches the server.
 func (c *call) baseURL() string {
-	if c.s.cfg.PublicURL != "" {
-		return strings.TrimSuffix(c.s.cfg.PublicURL, "/")
-	}
 	scheme := "http"
 	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"
