@@ -53,12 +53,13 @@ func newCorporation(t *testing.T, h *house.House) *corporation {
 		t.Fatal(err)
 	}
 	// It puts the coordinator's own address into Host: without login it answers under no name.
-	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
-	front.Config.ErrorLog = log.New(io.Discard, "", 0) // of those who do not trust it
-	front.TLS = &tls.Config{Certificates: []tls.Certificate{c.certificate(t)}}
-	front.StartTLS()
-	t.Cleanup(front.Close)
-	c.server = front.Listener.Addr().String()
+	front := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveTLS(t, l, c.certificate(t), front)
+	c.server = l.Addr().String()
 
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Proxy-Authorization") != "Basic "+base64.StdEncoding.EncodeToString([]byte(corporateLogin)) {
@@ -75,6 +76,18 @@ func newCorporation(t *testing.T, h *house.House) *corporation {
 	t.Cleanup(proxy.Close)
 	c.proxy = strings.Replace(proxy.URL, "http://", "http://"+corporateLogin+"@", 1)
 	return c
+}
+
+// serveTLS answers on a listener until the test ends.
+func serveTLS(t *testing.T, l net.Listener, certificate tls.Certificate, handler http.Handler) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.Listener.Close()
+	s.Listener = l
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of those who do not trust it
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
 }
 
 // tunnel joins the client of a CONNECT and the TLS server.
@@ -99,7 +112,7 @@ func (c *corporation) tunnel(w http.ResponseWriter) {
 }
 
 // certificate is one of a CA that is made here and written to caFile.
-func (c *corporation) certificate(t *testing.T) tls.Certificate {
+func (c *corporation) certificate(t *testing.T, addresses ...net.IP) tls.Certificate {
 	t.Helper()
 	key := func() *ecdsa.PrivateKey {
 		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -121,7 +134,7 @@ func (c *corporation) certificate(t *testing.T) tls.Certificate {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	caDER := sign(ca, ca, &caKey.PublicKey, caKey)
 	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: corporateName}, NotBefore: from, NotAfter: to,
-		DNSNames: []string{corporateName}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames: []string{corporateName}, IPAddresses: append(addresses, net.IPv4(127, 0, 0, 1)),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der := sign(leaf, ca, &leafKey.PublicKey, caKey)
 	if err := os.WriteFile(c.caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), 0o600); err != nil {
