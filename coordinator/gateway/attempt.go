@@ -134,11 +134,14 @@ type sink struct {
 func (k *sink) Write(_ context.Context, channel string, offset int64, p []byte) error {
 	_, err := k.stored.Append(channel, offset, p)
 	var limit *evidence.LimitError
+	var name *evidence.NameError
 	switch {
 	case errors.Is(err, evidence.ErrSealed):
 		return &link.ChannelClosedError{Channel: channel, Code: "sealed", Message: "the attempt has its result"}
 	case errors.As(err, &limit):
 		return &link.ChannelClosedError{Channel: channel, Code: "over_limit", Message: err.Error()}
+	case errors.As(err, &name):
+		return &link.ChannelClosedError{Channel: channel, Code: "bad_name", Message: err.Error()}
 	}
 	return err
 }

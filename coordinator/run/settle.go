@@ -128,20 +128,19 @@ func (s *Service) seal(ctx context.Context, ref lease.Ref) error {
 // decode reads a result and brings what came from outside into shape. One that
 // cannot be read is a failure of its own: the attempt is over all the same.
 func (s *Service) decode(ref lease.Ref, h Holder, doc []byte) *protocol.CaseResult {
-	r := new(protocol.CaseResult)
-	if err := json.Unmarshal(doc, r); err != nil {
-		r = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt}, Failure: &protocol.Failure{
-			Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonMalformed, Code: protocol.CodeInternal,
-			Message: "the runner sent a result that cannot be read: " + protocol.Clip(err.Error(), 200),
-		}}
+	var r *protocol.CaseResult
+	if err := json.Unmarshal(doc, &r); err != nil || r == nil { // null is no result
+		r = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt},
+			Failure: malformed(protocol.StageCollect, "the runner sent a result that cannot be read")}
+		if err != nil {
+			r.Failure.Message += ": " + protocol.Clip(err.Error(), 200)
+		}
 	}
 	r.Trace = []protocol.TraceEvent{}
 	if r.Scores == nil {
 		r.Scores = []protocol.Score{}
 	}
-	for i := range r.Scores {
-		r.Scores[i] = r.Scores[i].Normalize()
-	}
+	bound(r)
 	r.Provenance = h.provenance(ref.Attempt)
 	if r.Failure != nil {
 		r.Failure.RunnerID = h.Runner.ID
