@@ -13,6 +13,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: tools ## build bin/everdict
+	@[ -e bin/everdict ] || echo "compiling: the first time takes a minute or two, most of it SQLite"
 	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence

@@ -43,6 +43,9 @@ type Config struct {
 
 	// Slots is how many attempts run at a time. Default 1.
 	Slots int
+	// Connected is called each time the coordinator has taken the credential; it
+	// may be nil.
+	Connected func()
 	// Capabilities that are offered; nil detects them when Run begins.
 	Capabilities []string
 	Version      string
@@ -166,6 +169,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 		r.Drain()
 		err = r.leave()
 	case <-r.draining:
+		r.log.Info("draining: no new runs are taken; ask again to give back at once what still runs", "for", r.cfg.DrainTimeout)
 		timeout, cancel := context.WithTimeout(ctx, r.cfg.DrainTimeout)
 		err = r.leaveBy(timeout)
 		cancel()

@@ -20,7 +20,7 @@ var instance = protocol.NewID("ins_")
 // keep holds a session with the coordinator until ctx ends or it is turned away
 // for good.
 func (r *Runner) keep(ctx context.Context) error {
-	return link.Keep(ctx, link.DialConfig{
+	dial := link.DialConfig{
 		URL:        r.cfg.URL,
 		Credential: r.cfg.Credential,
 		Hello:      r.hello,
@@ -29,7 +29,13 @@ func (r *Runner) keep(ctx context.Context) error {
 		UserAgent:  "everdict-runner/" + r.cfg.Version,
 		Timing:     r.cfg.Timing,
 		Logger:     r.log,
-	}, r.serve)
+	}
+	lost := func(err error, wait time.Duration) {
+		if ctx.Err() == nil {
+			r.log.Warn("no session with the coordinator, trying again", "url", r.cfg.URL, "err", err, "in", wait.Round(time.Millisecond))
+		}
+	}
+	return (&link.Redialer{Dial: dial, Lost: lost}).Run(ctx, r.serve)
 }
 
 func (r *Runner) hello() link.Hello {
@@ -47,6 +53,9 @@ func (r *Runner) serve(ctx context.Context, s *link.RunnerSession) error {
 	welcome, asked := s.Welcome()
 	r.setSession(s)
 	defer r.setSession(nil)
+	if r.cfg.Connected != nil {
+		r.cfg.Connected()
+	}
 	r.log.Info("connected", "runner", welcome.Runner, "coordinator", welcome.Version)
 	r.judge(asked, welcome.Leases)
 

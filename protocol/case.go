@@ -233,6 +233,8 @@ func (s *RepoSource) check(k *checker, path string) {
 	for _, p := range slices.Sorted(mapKeys(s.Files)) {
 		if err := CheckFilePath(p); err != nil {
 			k.add(path+".files", "%s", err)
+		} else if above, ok := fileAbove(s.Files, p); ok {
+			k.add(path+".files", "%q lies below %q, which is a file", Clip(p, 80), Clip(above, 80))
 		}
 	}
 }

@@ -43,6 +43,18 @@ func CheckFilePath(p string) error {
 	return nil
 }
 
+// fileAbove is the file in whose place p would need a directory.
+func fileAbove(files map[string]string, p string) (string, bool) {
+	for i := range len(p) {
+		if p[i] == '/' {
+			if _, ok := files[p[:i]]; ok {
+				return p[:i], true
+			}
+		}
+	}
+	return "", false
+}
+
 func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }
 
 func indexed(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -27,7 +27,6 @@ func (x *execution) grade(ctx context.Context) bool {
 		OpenTrace:    x.a.OpenTrace,
 		FinalMessage: x.finalMessage(),
 		Usage:        x.usage(),
-		Log:          x.a.Log.Writer(protocol.StreamStdout),
 	})
 	if ctx.Err() != nil {
 		x.fail(stopFailure(ctx, protocol.StageGrade))

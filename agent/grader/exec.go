@@ -107,7 +107,28 @@ func (in *Input) run(ctx context.Context, j job) (result, error) {
 	if !r.exit.Success() && in.oomKills(ctx) > oomBefore {
 		return r, &Unmeasured{Reason: protocol.ReasonGraderError, Retryable: true, Detail: "the grader's command ran out of memory\n" + r.detail()}
 	}
+	if program := missingProgram(j.args, r); program != "" {
+		return r, &Unmeasured{Reason: protocol.ReasonGraderError, Detail: fmt.Sprintf("there is no program %s where the grader ran\n%s", program, r.detail())}
+	}
 	return r, nil
+}
+
+// missingProgram is the program that a grader's shell line begins with, if the
+// shell did not find it: a slip of who wrote the case, not the agent's. A path may
+// well be what the agent was to make, so that its absence is a result.
+func missingProgram(args []string, r result) string {
+	if len(args) != 3 || args[0] != "sh" || r.exit.Code != 127 {
+		return ""
+	}
+	program, _, _ := strings.Cut(strings.TrimSpace(args[2]), " ")
+	said := r.out.String()
+	if r.err != nil {
+		said += r.err.String()
+	}
+	if strings.ContainsAny(program, "/$\"'`(){}=;&|<>") || !strings.Contains(said, program+": not found") && !strings.Contains(said, program+": command not found") {
+		return ""
+	}
+	return program
 }
 
 // oomKills is 0 also where the machine cannot tell: then no change is seen, and

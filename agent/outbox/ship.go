@@ -93,8 +93,11 @@ func (o *Outbox) shipSpool(ctx context.Context, sink Sink, s *Spool, turn chan s
 		}
 		switch {
 		case ack.final():
-			if ack.Status != Accepted {
-				log.Warn("outbox: result is not the run's", "status", ack.Status, "code", ack.Code, "message", ack.Message)
+			switch ack.Status {
+			case Stale:
+				log.Info("outbox: the run has gone on without this attempt, its result is kept as late evidence")
+			case Rejected:
+				log.Warn("outbox: the coordinator cannot take the result, it is kept aside", "code", ack.Code, "message", ack.Message)
 			}
 			if err := s.end(ack); err != nil {
 				log.Error("outbox: remove attempt failed", "error", err)

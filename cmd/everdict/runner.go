@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/harness/builtin"
@@ -28,9 +29,20 @@ const (
 const credentialFile = "credential"
 
 func runRunner(ctx context.Context, o cli.RunnerOptions) error {
-	token, err := credential(o)
+	token, given, err := credential(o)
 	if err != nil {
 		return err
+	}
+	kept := filepath.Join(o.StateDir, credentialFile)
+	// A token that was given replaces the one that is kept only when it has proved
+	// good: a slip must not unpair the machine.
+	keep := func() {}
+	if given {
+		keep = sync.OnceFunc(func() {
+			if err := agent.StoreCredential(kept, token); err != nil {
+				o.Log.Error("the token could not be kept: later starts need --pair again", "err", err)
+			}
+		})
 	}
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
@@ -38,7 +50,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
-		URL: o.APIURL, Credential: token, CAFile: o.CAFile,
+		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: keep,
 		Slots: o.MaxConcurrent, Capabilities: o.Capabilities, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
@@ -48,23 +60,18 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	return exitCode(drive(ctx, r, o.Hurry))
 }
 
-// credential reads the token from where it was given and keeps it for the next
-// start, or takes the kept one.
-func credential(o cli.RunnerOptions) (link.Secret, error) {
-	kept := filepath.Join(o.StateDir, credentialFile)
-	if o.Pair == "" {
-		token, err := agent.ReadCredential("file:"+kept, nil)
-		if errors.Is(err, os.ErrNotExist) {
-			return "", &cli.ExitError{Code: exitRevoked,
-				Err: errors.New("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")}
-		}
-		return token, err
+// credential reads the token from where it was given, or takes the kept one.
+func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) {
+	if o.Pair != "" {
+		token, err = agent.ReadCredential(o.Pair, o.Stdin)
+		return token, true, err
 	}
-	token, err := agent.ReadCredential(o.Pair, o.Stdin)
-	if err != nil {
-		return "", err
+	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		err = &cli.ExitError{Code: exitRevoked,
+			Err: errors.New("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")}
 	}
-	return token, agent.StoreCredential(kept, token)
+	return token, false, err
 }
 
 // workDir is where workspaces are. It cannot lie in the state directory, which no

@@ -106,7 +106,8 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	serving, ran := make(chan error, 1), make(chan error, 1)
-	coordinatorCtx, leave := context.WithCancel(work)
+	// The coordinator stays until the runner has given back what it had.
+	coordinatorCtx, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	go func() { serving <- s.Serve(coordinatorCtx, s.listener, drainGrace) }()
 	go func() { ran <- runner.Run(work) }()

@@ -281,11 +281,19 @@ func (g *Gateway) Drain(_ context.Context, c *link.CoordinatorSession, d link.Dr
 	g.cfg.Runners.SetStatus(c.Principal().Runner, &protocol.RunnerStatus{Text: "draining: " + protocol.Clip(d.Reason, 180), Level: "info", At: protocol.At(time.Now())})
 }
 
-// Committed is told of the queue's changes: a runner that took a lease and did
-// not acknowledge its start is shown as degraded (F6).
+// Committed is told of the queue's changes: who is busy is shown at once, and a
+// runner that took a lease and did not acknowledge its start as degraded (F6).
 func (g *Gateway) Committed(events []lease.Event) {
 	for i := range events {
-		if ev := &events[i]; ev.Kind == lease.JobRequeued && ev.Cause == lease.CauseStartTimeout {
+		ev := &events[i]
+		switch {
+		case ev.Runner == "":
+		case ev.Kind == lease.JobLeased:
+			g.cfg.Runners.Took(ev.Runner, 1)
+		case ev.Kind == lease.JobSettled, ev.Kind == lease.JobRequeued:
+			g.cfg.Runners.Took(ev.Runner, -1)
+		}
+		if ev.Kind == lease.JobRequeued && ev.Cause == lease.CauseStartTimeout {
 			g.cfg.Runners.SetStatus(ev.Runner, &protocol.RunnerStatus{
 				Text: "degraded: took " + ev.Job + " and did not start it", Level: "warn", At: protocol.At(ev.At)})
 		}

@@ -88,6 +88,16 @@ func (r *Runners) Seen(runnerID string, beat Beat) {
 	r.unsaved[runnerID] = true
 }
 
+// Took says that a runner took an attempt (1) or let go of one (-1), so that
+// nobody has to wait for its next heartbeat to see it.
+func (r *Runners) Took(runnerID string, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.present[runnerID]; p != nil {
+		p.runner.Busy = max(0, p.runner.Busy+n)
+	}
+}
+
 // SetStatus shows a line about a runner that the coordinator found, such as that
 // it takes leases and does not start them (F6). nil takes it away.
 func (r *Runners) SetStatus(runnerID string, status *protocol.RunnerStatus) {

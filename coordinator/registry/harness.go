@@ -58,6 +58,11 @@ func (s *Submission) name() (id, version string) {
 // it resolves to.
 func (r *Registry) definition(ctx context.Context, workspace string, s Submission) (store.Definition, *protocol.HarnessSpec, error) {
 	id, version := s.name()
+	if id == protocol.AdapterScripted {
+		// Others may stand for versions of their program; this one has no program.
+		return store.Definition{}, nil, protocol.Conflict("%q is the agent that every runner has and cannot be registered", id).
+			WithHint("choose another id, with adapter %q to run it with params of its own", id)
+	}
 	d := store.Definition{DefinitionKey: store.DefinitionKey{Collection: harnesses, Workspace: workspace, ID: id, Version: version}}
 	var spec *protocol.HarnessSpec
 	var body any

@@ -121,7 +121,9 @@ func builtin(ref protocol.HarnessRef) *protocol.HarnessSpec {
 		return nil
 	}
 	version := ref.Version
-	if version == protocol.Latest {
+	// The scripted agent is part of the runner and has no version of its own to
+	// choose from; of the others the version is the installed program's.
+	if version == protocol.Latest || ref.ID == protocol.AdapterScripted {
 		version = BuiltinVersion
 	}
 	return &protocol.HarnessSpec{Kind: protocol.HarnessProcess, ID: ref.ID, Version: version}

@@ -70,6 +70,9 @@ func TestResolveBuiltin(t *testing.T) {
 	r := open(t)
 	for _, id := range []string{"scripted", "claude-code", "codex"} {
 		for version, want := range map[string]string{"latest": BuiltinVersion, "": BuiltinVersion, "1.2.3": "1.2.3"} {
+			if id == protocol.AdapterScripted {
+				want = BuiltinVersion // it has no other
+			}
 			spec, err := r.Resolve(t.Context(), "w", protocol.HarnessRef{ID: id, Version: version})
 			if diff := cmp.Diff(protocol.HarnessSpec{Kind: "process", ID: id, Version: want}, spec); err != nil || diff != "" {
 				t.Errorf("resolve %s@%s (%v) (-want +got):\n%s", id, version, err, diff)

@@ -137,7 +137,6 @@ func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
 		}
 		if a.Result != nil && a.Result.Failure != nil {
 			failure = *a.Result.Failure
-			failure.Retryable = false
 		}
 	}
 	outcome := protocol.AttemptExpired

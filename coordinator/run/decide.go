@@ -54,10 +54,15 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision: it is %s", run.ID, run.Status)
 	}
 	asked := *run.Suspended
+	verb := "rejected"
+	if approved {
+		verb = "approved"
+	}
 	if asked.Kind == protocol.ApprovalBeforeStart && !approved {
 		_, err = s.queue.Reject(ctx, run.ID, sentence("by "+p.Subject, d.Comment))
 	} else {
 		err = s.queue.Resume(ctx, run.ID, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			ev.Reason = sentence(verb+" by "+p.Subject, d.Comment)
 			if asked.Kind != protocol.SuspendedAsk {
 				return nil
 			}

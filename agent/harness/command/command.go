@@ -136,12 +136,30 @@ func (h *Harness) runPlain(ctx context.Context, env harness.Env, cmd sandbox.Com
 		env.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: out.Failure.Message})
 	} else if err == nil && !ended.Success() {
 		env.Emit(ended.ErrorEvent(env.Spec.ID))
+		out.Failure = missing(ended, line)
 	}
 	if traceKind(env.Spec) == protocol.TraceFile {
 		h.fileTrace(env, ended.Started, &out)
 	}
 	h.output(env, stdout, stderr, &out)
 	return out, err
+}
+
+// notFound is the exit code of a shell that found no such program (POSIX).
+const notFound = 127
+
+// missing is the failure of a command line whose program is not there: nothing has
+// run, and nothing is to be judged. A shell says so by its exit code and by name;
+// the code alone may be the agent's own.
+func missing(ended harness.Ended, line string) *protocol.Failure {
+	program, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if ended.Code != notFound || !strings.Contains(ended.Stderr, program+": ") || !strings.Contains(ended.Stderr, "not found") {
+		return nil
+	}
+	code := notFound
+	return &protocol.Failure{Stage: protocol.StageRun, Class: protocol.ClassHarness, Reason: protocol.ReasonMissing,
+		Code: protocol.CodeHarnessRunFailed, ExitCode: &code, LogTail: ended.Stderr,
+		Message: fmt.Sprintf("the shell found no %s on the machine that ran it", protocol.Clip(program, 80))}
 }
 
 // output emits what the command printed: the answer, where the trace has none.

@@ -96,8 +96,12 @@ func TestExitCodesAreGraded(t *testing.T) {
 		t.Errorf("error event %q", ev.Message)
 	}
 	r = harnesstest.New(t, spec("no-such-program --x"), "x")
-	if out := r.Run(t, New()); out.Failure != nil || out.Exit.Code != 127 {
-		t.Errorf("outcome %+v, want the shell's 127, graded", out)
+	if out := r.Run(t, New()); out.Failure == nil || out.Failure.Reason != protocol.ReasonMissing || out.Exit.Code != 127 {
+		t.Errorf("outcome %+v, want that the program is missing: nothing ran, and nothing is to be judged", out)
+	}
+	r = harnesstest.New(t, spec("echo 127; exit 127"), "x")
+	if out := r.Run(t, New()); out.Failure != nil {
+		t.Errorf("outcome %+v, want the agent's own 127, graded", out)
 	}
 }
 
