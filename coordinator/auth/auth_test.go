@@ -218,3 +218,88 @@ func TestKeys(t *testing.T) {
 		t.Errorf("after the delete: %v, want a 401 at once", err)
 	}
 }
+
+// P15: a key ends and issues only what is within its own scopes, so that the last
+// key that may administer a workspace outlives every lesser one; and a refusal
+// names the scope, not the role, where the scope is what is missing.
+func TestP15_AKeyActsWithinItsScopes(t *testing.T) {
+	t.Parallel()
+	keys := newKeys(t)
+	first, err := keys.Bootstrap(t.Context(), "team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	strict := auth.New(auth.Config{Keys: keys, Required: true})
+	as := func(key string) (auth.Principal, error) {
+		r := httptest.NewRequest("GET", "http://localhost/", nil)
+		r.Header.Set("Authorization", "Bearer "+key)
+		return strict.Authenticate(r)
+	}
+	admin, err := as(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := keys.List(t.Context(), admin)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("keys after the bootstrap: %+v, %v; want one", all, err)
+	}
+	bootstrap := all[0].ID
+	principal := make(map[string]auth.Principal)
+	id := make(map[string]string)
+	for _, scope := range []string{"read", "write", "admin"} {
+		issued, err := keys.Issue(t.Context(), admin, protocol.KeyRequest{Scopes: []string{scope}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id[scope] = issued.ID
+		if principal[scope], err = as(issued.APIKey); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		by, ends string
+		status   int
+	}{
+		{"read", "write", http.StatusForbidden}, {"read", "admin", http.StatusForbidden}, {"write", "admin", http.StatusForbidden},
+		{"write", "read", 0}, {"write", "write", 0}, {"admin", "admin", 0},
+	} {
+		target, err := keys.Issue(t.Context(), admin, protocol.KeyRequest{Scopes: []string{row.ends}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := keys.Delete(t.Context(), principal[row.by], target.ID); status(err) != row.status || row.status == 0 && err != nil {
+			t.Errorf("a %s key ends a %s key: %v, want status %d", row.by, row.ends, err, row.status)
+		}
+		if _, err := as(target.APIKey); (err == nil) != (row.status != 0) {
+			t.Errorf("a %s key that a %s key ended: %v, want it to live: %t", row.ends, row.by, err, row.status != 0)
+		}
+	}
+	if err := keys.Delete(t.Context(), principal["write"], bootstrap); status(err) != http.StatusForbidden {
+		t.Errorf("a write key ends the first key: %v, want a 403", err)
+	}
+	if _, err := as(first); err != nil {
+		t.Errorf("the first key after that: %v, want it to work", err)
+	}
+	if err := keys.Delete(t.Context(), principal["write"], "key_gone"); err != nil {
+		t.Errorf("to end what is not there: %v, want no error", err)
+	}
+	for scope, may := range map[string]bool{"read": true, "write": true, "admin": false} {
+		_, err := keys.Issue(t.Context(), principal["write"], protocol.KeyRequest{Scopes: []string{scope}})
+		if (err == nil) != may {
+			t.Errorf("a write key issues a %s key: %v, want allowed: %t", scope, err, may)
+		}
+		if err != nil && strings.Contains(err.Error(), "[") {
+			t.Errorf("the refusal %q shows a list as Go does", err)
+		}
+	}
+
+	var p *protocol.Problem
+	err = principal["read"].Permits(auth.RunsSubmit)
+	if !errors.As(err, &p) || !strings.Contains(p.Message, "this API key has the scope read, and runs:submit needs write") || strings.Contains(p.Error(), "role") {
+		t.Errorf("a read key submits: %v, want it to name the key's scope and no role", err)
+	}
+	viewer := auth.Principal{Subject: "ann", Workspace: "w", Roles: []string{"viewer"}, Scopes: []string{"admin"}}
+	if err := viewer.Permits(auth.RunsSubmit); !errors.As(err, &p) || !strings.Contains(p.Hint, "the role member") || strings.Contains(p.Error(), "scope") {
+		t.Errorf("a viewer submits: %v, want it to name the role and no scope", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ func (k *Keys) Issue(ctx context.Context, p Principal, req protocol.KeyRequest) 
 	}
 	for _, scope := range req.Scopes {
 		if p.Scopes != nil && !reaches(scopeOrder, p.Scopes, scope) {
-			return protocol.IssuedKey{}, protocol.Forbidden("a key with the scopes %v may not issue one with the scope %s", p.Scopes, scope).
+			return protocol.IssuedKey{}, protocol.Forbidden("a key with the scope %s may not issue one with the scope %s", strings.Join(p.Scopes, ", "), scope).
 				WithHint("leave scopes out to give the new key your own")
 		}
 	}
@@ -92,8 +93,12 @@ func (k *Keys) List(ctx context.Context, p Principal) ([]protocol.Key, error) {
 }
 
 // Delete ends one of p's own keys at once. To end one that is not there is no
-// error.
+// error; one with a scope above p's own is refused, since a key that may write
+// could otherwise leave a workspace without any that may administer it.
 func (k *Keys) Delete(ctx context.Context, p Principal, id string) error {
+	if err := k.mayDelete(ctx, p, id); err != nil {
+		return err
+	}
 	err := k.store.DeleteKey(ctx, p.Workspace, p.Subject, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -107,6 +112,27 @@ func (k *Keys) Delete(ctx context.Context, p Principal, id string) error {
 	for hash, record := range k.cache {
 		if record.ID == id {
 			delete(k.cache, hash)
+		}
+	}
+	return nil
+}
+
+func (k *Keys) mayDelete(ctx context.Context, p Principal, id string) error {
+	if p.Scopes == nil {
+		return nil
+	}
+	keys, err := k.List(ctx, p)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(keys, func(key protocol.Key) bool { return key.ID == id })
+	if i < 0 {
+		return nil
+	}
+	for _, scope := range keys[i].Scopes {
+		if !slices.Contains(scopeOrder, scope) || !reaches(scopeOrder, p.Scopes, scope) {
+			return protocol.Forbidden("a key with the scope %s may not end %s, which has the scope %s", strings.Join(p.Scopes, ", "), id, scope).
+				WithHint("use a key that has the scope %s itself", scope)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ package auth
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -114,13 +115,30 @@ func (p Principal) Me() protocol.Me {
 	return protocol.Me{Subject: p.Subject, Workspace: p.Workspace, Roles: p.Roles, Via: p.Via, Scopes: p.Scopes, RunnerID: p.RunnerID}
 }
 
+// forbidden says what p lacks: the scope of its key, where the role would do, else
+// the role.
 func (p Principal) forbidden(action Action) error {
-	problem := protocol.Forbidden("%s may not do %s in workspace %s", p.Subject, action, p.Workspace).
-		WithData("workspace", p.Workspace).WithData("roles", p.Roles).WithData("action", action)
-	if need, known := permissions[action]; known {
-		return problem.WithHint("it needs the role %s or higher, and of an API key the scope %s or higher", need.role, need.scope)
+	need, known := permissions[action]
+	if known && reaches(roleOrder, p.Roles, need.role) {
+		problem := protocol.Forbidden("this API key has the scope %s, and %s needs %s", strings.Join(p.Scopes, ", "), action, need.scope)
+		if len(p.Scopes) == 0 {
+			problem = protocol.Forbidden("this API key has no scope, and %s needs %s", action, need.scope)
+		}
+		return p.facts(problem, action).WithData("scopes", p.Scopes).
+			WithHint("use a key with the scope %s; one that has it makes more: POST /keys", need.scope)
+	}
+	problem := p.facts(protocol.Forbidden("%s may not do %s in workspace %s", p.Subject, action, p.Workspace), action)
+	switch {
+	case p.RunnerID != "":
+		return problem.WithHint("this is the token of a runner, which only connects: use an API key")
+	case known:
+		return problem.WithHint("it needs the role %s or higher", need.role)
 	}
 	return problem
+}
+
+func (p Principal) facts(problem *protocol.Problem, action Action) *protocol.Problem {
+	return problem.WithData("workspace", p.Workspace).WithData("roles", p.Roles).WithData("action", action)
 }
 
 // reaches reports whether one of have is want or above it in order.
