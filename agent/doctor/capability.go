@@ -75,6 +75,12 @@ func (m *machine) checkDocker(context.Context) Check {
 		return c
 	}
 	e := f.Engine
+	if m.Runtime != "" && !slices.Contains(e.Runtimes, m.Runtime) {
+		c := missing(fmt.Sprintf("%s %s at %s has no runtime %q, only %s", e.Name, e.Version, f.Chosen.Host, m.Runtime, strings.Join(e.Runtimes, ", ")),
+			"add it to the engine's daemon.json (for gVisor: sudo runsc install) and restart the engine, or leave --docker-runtime out")
+		c.Docker = &f
+		return c
+	}
 	c := ok("%s %s, API %s, at %s (%s)", e.Name, e.Version, e.APIVersion, f.Chosen.Host, f.Chosen.Source)
 	c.Evidence += fmt.Sprintf("; %s/%s, runtimes %s, cgroup v%s by %s", e.OS, e.Arch, orNone(strings.Join(e.Runtimes, " ")), orNone(e.CgroupVersion), orNone(e.CgroupDriver))
 	if e.Rootless {

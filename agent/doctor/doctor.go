@@ -87,6 +87,8 @@ type Config struct {
 	Version string
 	// Sandbox is the one that the runner is to use: "process" (the default) or "docker".
 	Sandbox string
+	// Runtime is the OCI runtime that containers are to run under; empty: the engine's default.
+	Runtime string
 	// StateDir and WorkDir are the runner's directories; empty: they are not looked at.
 	StateDir, WorkDir string
 	// URL is the coordinator's address; empty: it is not looked for.

@@ -88,6 +88,10 @@ func TestEachCapability(t *testing.T) {
 		{"docker", func(_ *testing.T, _, _ string, c *Config) { c.engine = engineWith(nil) }, protocol.CapDocker, OK,
 			"Docker Engine 20.10.24, API 1.41, at unix:///d.sock (DOCKER_HOST); linux/amd64, runtimes runc, cgroup v1 by cgroupfs", ""},
 		{"F36 no docker", nil, protocol.CapDocker, Missing, "no container engine answers: default (unix:///var/run/docker.sock): nobody listens there", "systemctl start docker"},
+		{"a runtime that is not there", func(_ *testing.T, _, _ string, c *Config) { c.engine, c.Runtime = engineWith(nil), "runsc" },
+			protocol.CapDocker, Missing, `at unix:///d.sock has no runtime "runsc", only runc`, "runsc install"},
+		{"a runtime that is there", func(_ *testing.T, _, _ string, c *Config) { c.engine, c.Runtime = engineWith(nil), "runc" },
+			protocol.CapDocker, OK, "runtimes runc", ""},
 		{"docker elsewhere", func(_ *testing.T, _, _ string, c *Config) {
 			c.engine = engineWith(func(f *endpoint.Found) { f.Chosen.Warning = "the engine is on another machine" })
 		}, protocol.CapDocker, Warn, "on another machine", ""},

@@ -47,11 +47,11 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir)
+	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
 		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: keep,
-		Slots: o.MaxConcurrent, Capabilities: o.Capabilities, Version: version,
+		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
 		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,

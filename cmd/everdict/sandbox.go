@@ -3,10 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 
-	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/docker"
 	"github.com/everdict/everdict/agent/sandbox/process"
@@ -16,19 +15,28 @@ import (
 
 // drivers are the sandboxes of a runner: the one for jobs that name no image, and
 // the one for those that do, nil where no container engine answers.
-type drivers struct{ plain, images sandbox.Driver }
+type drivers struct {
+	plain, images sandbox.Driver
+	// capabilities are what the runner offers.
+	capabilities []string
+}
 
-// newDrivers finds what this machine has. A runner whose default is docker gets it
-// even when no engine answers now: each run then says so.
-func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir string) drivers {
+// newDrivers finds what this machine has, as everdict doctor shows it; offered, if
+// not nil, replaces what a runner says of it. A runner whose default is docker gets
+// it even when no engine answers now: each run then says so.
+func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir string, offered []string) drivers {
+	found := doctor.Capabilities(ctx, doctor.Config{Runtime: o.Runtime})
+	if offered == nil {
+		offered = found
+	}
 	containers := docker.New(docker.Config{
 		StateDir: stateDir, Image: o.Image, Runtime: o.Runtime, Network: o.Network, ReadonlyRoot: o.ReadOnly, AllowEmulation: o.AllowEmulation,
 	})
 	if o.Driver == docker.Name {
-		return drivers{containers, containers}
+		return drivers{containers, containers, offered}
 	}
-	d := drivers{plain: process.New(process.Config{})}
-	if slices.Contains(agent.DetectCapabilities(ctx, os.Environ()), protocol.CapDocker) {
+	d := drivers{plain: process.New(process.Config{}), capabilities: offered}
+	if slices.Contains(found, protocol.CapDocker) {
 		d.images = containers
 	}
 	return d

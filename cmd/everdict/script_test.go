@@ -34,10 +34,10 @@ func TestScripts(t *testing.T) {
 }
 
 // up starts everdict up and returns its address.
-func up(t *testing.T) string {
+func up(t *testing.T, flags ...string) string {
 	t.Helper()
 	home := t.TempDir()
-	cmd := exec.Command("everdict", "up", "--listen", "127.0.0.1:0", "--data-dir", home+"/data", "--max-concurrent", "4", "--drain-timeout", "0s", "-o", "json")
+	cmd := exec.Command("everdict", append([]string{"up", "--listen", "127.0.0.1:0", "--data-dir", home + "/data", "--max-concurrent", "4", "--drain-timeout", "0s", "-o", "json"}, flags...)...)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home+"/cache", "EVERDICT_LOG_LEVEL=warn")
 	cmd.Dir = home
 	cmd.Stderr = os.Stderr

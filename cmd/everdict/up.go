@@ -96,10 +96,11 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err := process.HideSelf(); err != nil {
 		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir)
+	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir, l.capabilities)
 	defer sandboxes.Close()
 	runner := agent.New(agent.Config{
-		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: l.capabilities, Version: version,
+		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, Version: version,
+		CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA,
 		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})

@@ -53,7 +53,7 @@ Exit codes: 0 a runner with these settings could work, 1 it could not, 2 any oth
 			return err
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.Sandbox, config.PassProxy, config.PassCA)
+	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.Sandbox, config.DockerRuntime, config.PassProxy, config.PassCA)
 	return cmd
 }
 
