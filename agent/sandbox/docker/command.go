@@ -269,17 +269,17 @@ func (c *command) onOver(lost bool) {
 	c.mu.Lock()
 	select {
 	case <-c.ready:
-	default: // its supervisor was killed before it could say anything
-		c.startErr = fmt.Errorf("docker: exec %q: killed before it started", c.cmd.Args[0])
+	default:
+		// Its supervisor was killed before it could say that the main process runs: perhaps by that.
 		close(c.ready)
 	}
 	c.lost = lost
 	c.mu.Unlock()
-	c.endNow(0, false)
-	close(c.gone)
 	if lost {
 		c.h.lostCommand()
 	}
+	c.endNow(0, false)
+	close(c.gone)
 }
 
 // cutOff says that the connection is over, and with it the container's life.
@@ -452,6 +452,12 @@ func (c *command) reap() {
 	stopping := c.stopping
 	c.mu.Unlock()
 	held := c.settle()
+	if c.isLost() {
+		// What is started after this one must not be taken for something that it left behind.
+		ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+		_ = c.h.awaitLost(ctx)
+		cancel()
+	}
 	if stopping != nil {
 		<-stopping // what the command started is gone, too, before Wait says that it was stopped
 	}
@@ -474,6 +480,17 @@ func (c *command) reap() {
 	}
 	c.err = errors.Join(c.err, outputError(c.streams))
 	close(c.done)
+}
+
+func (c *command) isLost() bool {
+	select {
+	case <-c.gone:
+	default:
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
 }
 
 // settle waits until the output is complete, or has been silent in a descendant's hands for WaitDelay.
@@ -550,8 +567,8 @@ func workdir(root, dir string) string {
 	return filepath.Join(root, dir)
 }
 
-// environment merges lists of NAME=VALUE, the last value of a name counting, in order of first appearance.
-func environment(lists ...[]string) []string {
+// merge joins lists of NAME=VALUE, the last value of a name counting, in order of first appearance.
+func merge(lists ...[]string) []string {
 	var env []string
 	at := make(map[string]int)
 	for _, l := range lists {

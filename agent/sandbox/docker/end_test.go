@@ -115,16 +115,23 @@ func TestP6_JobKillsWhatItCanReach(t *testing.T) {
 	}
 }
 
-func TestP6_StalledSupervisorEndsWithTheContainer(t *testing.T) {
+func TestP6_StalledInitEndsWithTheContainer(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, Config{}).start()
+	r := newRig(t, Config{})
+	b := r.start()
 	b.ok("echo kept >/kept; i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done")
 	before := b.usage()
-	p := b.exec(sh(`kill -STOP $PPID; echo up >up; while :; do sleep 0.01; done`))
+	p := b.exec(sh(`trap "" TERM; echo up >up; while :; do sleep 0.01; done`))
 	until(t, "the command", func() bool { return b.size("up") > 0 })
 	other := b.exec(sh("sleep 1000"))
+	c, err := r.e.api.ContainerInspect(t.Context(), r.e.labelled(t, LabelAttempt+"="+b.spec.Attempt)[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(c.State.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process 1 from outside: %v", err)
+	}
 	begin := time.Now()
-	// Its supervisor never tells of its end: the container is killed, and with it the other command.
 	exit, err := p.Stop(t.Context(), quick)
 	if err != nil || exit.Signal != "SIGKILL" || exit.Reason != sandbox.ReasonStopped {
 		t.Errorf("%+v, %v: wanted a stop with SIGKILL", exit, err)

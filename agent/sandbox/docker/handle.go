@@ -46,6 +46,7 @@ type handle struct {
 	ending    bool // the container is being killed by us: the end of its link is no loss
 	loss      error
 	lostDone  chan struct{} // not nil after a command was lost; closed when everything was killed for it
+	kills     uint64        // how often everything was killed; odd while it is being done
 	releasing bool
 	released  bool
 	base      counters // of the container's former lives
@@ -226,7 +227,7 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 		return nil, loss
 	}
 	c := newCommand(h, l, cmd)
-	env := environment(h.env, h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
+	env := merge(h.env, h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
 	h.mu.Lock()
 	h.live[c] = struct{}{}
 	h.mu.Unlock()
@@ -449,6 +450,8 @@ func (h *handle) end(ctx context.Context) error {
 	if loss != nil {
 		return nil // with process 1 ended everybody else
 	}
+	h.countKill()
+	defer h.countKill()
 	all, err := l.killAll()
 	timer := time.NewTimer(stallAfter)
 	defer timer.Stop()
@@ -462,7 +465,7 @@ func (h *handle) end(ctx context.Context) error {
 		return context.Cause(ctx) // it has been told, and will do it
 	}
 	if err != nil {
-		return h.killWhole(ctx)
+		return h.restart(ctx)
 	}
 	for _, c := range live {
 		select {
@@ -477,6 +480,18 @@ func (h *handle) end(ctx context.Context) error {
 
 // killWhole kills the container and starts it again. The gate is held. A frozen sandbox counts as frozen still.
 func (h *handle) killWhole(ctx context.Context) error {
+	h.countKill()
+	defer h.countKill()
+	return h.restart(ctx)
+}
+
+func (h *handle) countKill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kills++
+}
+
+func (h *handle) restart(ctx context.Context) error {
 	h.claimLive()
 	// The kill is sent even when ctx has ended: it only bounds the wait, and that is bounded anyhow.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
@@ -520,18 +535,22 @@ func (h *handle) killWhole(ctx context.Context) error {
 func (h *handle) lostCommand() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ending || h.releasing || h.lostDone != nil {
-		return
+	if h.releasing || h.lostDone != nil || h.kills%2 == 1 {
+		return // its end is ours, or is being seen to
 	}
-	done := make(chan struct{})
+	done, kills := make(chan struct{}), h.kills
 	h.lostDone = done
 	go func() {
-		defer close(done)
 		h.gate <- struct{}{}
 		defer h.leave()
+		defer func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.lostDone = nil
+			close(done)
+		}()
 		h.mu.Lock()
-		h.lostDone = nil
-		over := h.releasing
+		over := h.releasing || h.kills != kills
 		h.mu.Unlock()
 		if over {
 			return

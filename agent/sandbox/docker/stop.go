@@ -102,10 +102,7 @@ func (c *command) endTree(ctx context.Context) error {
 		defer timer.Stop()
 		select {
 		case <-c.gone:
-			c.mu.Lock()
-			lost := c.lost
-			c.mu.Unlock()
-			if lost {
+			if c.isLost() {
 				return c.h.awaitLost(ctx)
 			}
 			return nil
