@@ -159,6 +159,15 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	defer stop(nil)
 	served := make(chan error, 1)
 	go func() { served <- r.keep(work) }()
+	suspend := make(chan struct{})
+	go func() {
+		defer close(suspend)
+		r.heedSuspend(work)
+	}()
+	defer func() {
+		stop(context.Canceled)
+		<-suspend
+	}()
 
 	select {
 	case err = <-served:

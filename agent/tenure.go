@@ -75,7 +75,9 @@ func (t *tenure) judge(v verdict) {
 	t.verdicts <- v
 }
 
-// ask suspends the attempt while a person is asked, and ends that.
+// ask suspends the attempt while a person is asked, or while the runner itself is
+// suspended, and ends that. A tenure takes the next word when it has acted on the
+// one before.
 func (t *tenure) ask(waiting bool) {
 	select {
 	case t.asking <- waiting:
@@ -139,10 +141,11 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 				t.stop(&executor.Stopped{Reason: executor.StopStale, Message: v.reason})
 			}
 		case <-tick.C:
-			if !overdue && t.late(renewed) {
-				overdue = true
-				t.log.Warn("lease could not be renewed in time, holding the attempt still", "since", link.Elapsed(renewed, time.Now()).Round(time.Second))
-			}
+		}
+		// Whatever woke it: after a sleep nothing thaws before the clock was seen.
+		if !overdue && t.late(renewed) {
+			overdue = true
+			t.log.Warn("lease could not be renewed in time, holding the attempt still", "since", link.Elapsed(renewed, time.Now()).Round(time.Second))
 		}
 		apply()
 	}

@@ -69,6 +69,44 @@ func TestF51_P3_TheMachineSleeps(t *testing.T) {
 	})
 }
 
+// TestF51_P3_CtrlZ: the terminal stops the runner alone; the job stands still with
+// it all the same, and goes on with it.
+func TestF51_P3_CtrlZ(t *testing.T) {
+	t.Parallel()
+	bin, address := binary(t), house.FreeAddress(t)
+	house.Coordinator(t, bin, address)
+	c, err := client.New(client.Config{BaseURL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	house.Eventually(t, "the coordinator is ready", func() bool { return c.Ready(ctx) == nil })
+	paired, err := c.Pair(ctx, &protocol.PairRequest{Label: "laptop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	laptop := house.RunnerProcess(t, bin, c.BaseURL(), paired.Token)
+	file := filepath.Join(t.TempDir(), "ticks")
+	run, err := c.Submit(ctx, ticking(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	grows(t, file)
+	laptop.Signal(syscall.SIGTSTP)
+	standsStill(t, file)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", laptop.Pid()))
+	if err != nil || !strings.Contains(string(status), "State:\tT") {
+		t.Errorf("the runner after Ctrl-Z: %v, want it stopped:\n%s", err, status)
+	}
+	laptop.Signal(syscall.SIGCONT)
+	grows(t, file)
+	enough(t, file)
+	house.Eventually(t, "the run succeeds", func() bool {
+		r, err := c.Run(ctx, run.RunID)
+		return err == nil && r.Status == protocol.StatusSucceeded && r.Attempt == 1
+	})
+}
+
 // descendants are the processes below pid at this moment.
 func descendants(t *testing.T, pid int) []int {
 	t.Helper()
