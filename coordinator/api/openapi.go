@@ -63,6 +63,7 @@ func describePresence(p jsonschema.InterceptPropParams) error {
 	if !p.Processed || p.Field.Tag.Get("json") == "" {
 		return nil
 	}
+	describeWording(p)
 	tag := p.Field.Tag.Get("json")
 	optional := strings.Contains(tag, ",omitempty") || strings.Contains(tag, ",omitzero")
 	if optional || p.Field.Type.Kind() != reflect.Pointer {
@@ -92,12 +93,30 @@ func describeUnions(r *openapi31.Reflector) {
 	r.AddTypeMapping(protocol.Time{}, instant)
 	r.AddTypeMapping(json.RawMessage{}, jsonschema.Schema{})
 	r.AddTypeMapping(protocol.EnvValue{}, jsonschema.OneOf("", protocol.SecretRef{}))
-	type modelReference struct {
-		Ref     string `json:"ref"`
-		Version string `json:"version,omitempty"`
-	}
 	r.AddTypeMapping(protocol.ModelBinding{}, jsonschema.OneOf("", modelReference{}))
-	r.AddTypeMapping(registry.Submission{}, jsonschema.OneOf(protocol.HarnessInstance{}, protocol.HarnessSpec{}))
+}
+
+// modelReference is a protocol.ModelBinding that is no plain name.
+type modelReference struct {
+	Ref     string `json:"ref"`
+	Version string `json:"version,omitempty"`
+}
+
+// bodyUnions are request bodies of more than one form. They are written as
+// references to what other operations answer: the reflector would look in such a
+// type for the fields of a form, find none, and leave the body out.
+var bodyUnions = map[reflect.Type][]reflect.Type{
+	reflect.TypeFor[registry.Submission](): {reflect.TypeFor[protocol.HarnessInstance](), reflect.TypeFor[protocol.HarnessSpec]()},
+}
+
+func unionBody(forms []reflect.Type) *openapi31.RequestBodyOrReference {
+	var refs []any
+	for _, form := range forms {
+		refs = append(refs, map[string]any{"$ref": "#/components/schemas/" + form.Name()})
+	}
+	body := new(openapi31.RequestBody)
+	body.WithContentItem(mediaJSON, openapi31.MediaType{Schema: map[string]any{"oneOf": refs}})
+	return new(openapi31.RequestBodyOrReference).WithRequestBody(*body)
 }
 
 func describe(r *openapi31.Reflector, rt route) error {
@@ -117,7 +136,8 @@ func describe(r *openapi31.Reflector, rt route) error {
 	for _, p := range rt.parameters {
 		oc.AddReqStructure(p)
 	}
-	if rt.body != nil {
+	union := bodyUnions[reflect.TypeOf(rt.body)]
+	if rt.body != nil && union == nil {
 		oc.AddReqStructure(rt.body, openapi.WithContentType(mediaJSON))
 	}
 	switch {
@@ -133,10 +153,14 @@ func describe(r *openapi31.Reflector, rt route) error {
 		cu.ContentType = mediaJSON
 		cu.Description = "What went wrong, and where it helps what to do."
 	})
+	operation := oc.(openapi31.OperationExposer).Operation()
+	if union != nil {
+		operation.RequestBody = unionBody(union)
+	}
 	if err := r.AddOperation(oc); err != nil {
 		return err
 	}
-	if body := oc.(openapi31.OperationExposer).Operation().RequestBody; body != nil && body.RequestBody != nil && !rt.bodyOptional {
+	if body := operation.RequestBody; body != nil && body.RequestBody != nil && !rt.bodyOptional {
 		required := reflect.TypeOf(rt.body).Kind() == reflect.Struct
 		body.RequestBody.Required = &required
 	}

@@ -217,3 +217,81 @@ func TestOpenAPINulls(t *testing.T) {
 		}
 	}
 }
+
+// noBody are the operations that take none.
+var noBody = []string{"POST /runs/{id}/cancel"}
+
+// Whatever takes a body describes it to the last field, and what it may be.
+func TestOpenAPIBodies(t *testing.T) {
+	t.Parallel()
+	var doc openAPI
+	newEnv(t, options{}).do("GET", "/openapi.json", "").wants(http.StatusOK).into(&doc)
+	described := make(map[string]bool)
+	var fields func(at string, schema any)
+	fields = func(at string, schema any) {
+		switch v := schema.(type) {
+		case []any:
+			for _, child := range v {
+				fields(at, child)
+			}
+			return
+		case map[string]any:
+			for _, key := range []string{"oneOf", "anyOf", "items", "additionalProperties"} {
+				fields(at, v[key])
+			}
+			ref, _ := v["$ref"].(string)
+			name := strings.TrimPrefix(ref, "#/components/schemas/")
+			if name == "" || described[name] {
+				return
+			}
+			described[name] = true
+			properties, _ := doc.Components.Schemas[name]["properties"].(map[string]any)
+			if len(properties) == 0 && name != "Time" {
+				t.Errorf("%s: schema %s has no properties", at, name)
+			}
+			for field, property := range properties {
+				if text, _ := property.(map[string]any)["description"].(string); text == "" {
+					t.Errorf("%s.%s has no description", name, field)
+				}
+				fields(name+"."+field, property)
+			}
+		}
+	}
+	bodies := 0
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			name := strings.ToUpper(method) + " " + path
+			if method != "post" && method != "put" || slices.Contains(noBody, name) {
+				continue
+			}
+			bodies++
+			body, _ := op["requestBody"].(map[string]any)
+			content, _ := body["content"].(map[string]any)
+			media, _ := content["application/json"].(map[string]any)
+			schema, _ := media["schema"].(map[string]any)
+			if len(schema) == 0 {
+				t.Errorf("%s takes a body and describes none: %v", name, op["requestBody"])
+			}
+			fields(name, schema)
+		}
+	}
+	if bodies < 12 {
+		t.Errorf("%d operations take a body, want at least 12", bodies)
+	}
+	for _, name := range []string{"RunRequest", "Network", "HarnessSpec", "HarnessInstance", "KeyRequest", "PairRequest", "Decision"} {
+		if !described[name] {
+			t.Errorf("no body leads to the schema %s", name)
+		}
+	}
+	network, _ := doc.Components.Schemas["Network"]["properties"].(map[string]any)
+	mode, _ := network["mode"].(map[string]any)
+	if enum, _ := mode["enum"].([]any); !slices.Equal(enum, []any{"public", "none", "allowlist"}) {
+		t.Errorf("Network.mode is one of %v, want public, none, allowlist", enum)
+	}
+	keys, _ := doc.Components.Schemas["KeyRequest"]["properties"].(map[string]any)
+	scopes, _ := keys["scopes"].(map[string]any)
+	items, _ := scopes["items"].(map[string]any)
+	if enum, _ := items["enum"].([]any); !slices.Equal(enum, []any{"read", "write", "admin"}) {
+		t.Errorf("an element of KeyRequest.scopes is one of %v, want read, write, admin", enum)
+	}
+}
