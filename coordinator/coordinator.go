@@ -86,7 +86,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	c := &Coordinator{cfg: cfg, log: cfg.Log}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.close())
+			err = errors.Join(err, c.Close())
 		}
 	}()
 	if c.db, err = sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(cfg.DataDir, "everdict.db")}); err != nil {
@@ -178,7 +178,7 @@ const localOwner = "local:"
 // to an end for at most grace, and closes everything. Jobs on runners go on: they
 // do not notice a restart.
 func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace time.Duration) (err error) {
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() { err = errors.Join(err, c.Close()) }()
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	server := &http.Server{
@@ -214,7 +214,8 @@ func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace ti
 	return errors.Join(err, group.Wait())
 }
 
-func (c *Coordinator) close() error {
+// Close gives up the data directory of a coordinator that is not served.
+func (c *Coordinator) Close() error {
 	var errs []error
 	if c.db != nil {
 		errs = append(errs, c.db.Close())

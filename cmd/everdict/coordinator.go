@@ -25,7 +25,7 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 	}
 	if o.RequireAuth {
 		if err := s.bootstrap(ctx); err != nil {
-			return err
+			return errors.Join(err, s.Close())
 		}
 	}
 	o.Ready(s.url())
@@ -91,6 +91,9 @@ func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config)
 }
 
 func (s *server) url() string { return "http://" + s.listener.Addr().String() }
+
+// Close gives up a server that was not served.
+func (s *server) Close() error { return errors.Join(s.Coordinator.Close(), s.listener.Close()) }
 
 // bootstrap shows the first admin key, once.
 func (s *server) bootstrap(ctx context.Context) error {

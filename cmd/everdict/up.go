@@ -91,7 +91,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	}
 	token, err := localCredential(ctx, s, l.stateDir)
 	if err != nil {
-		return err
+		return errors.Join(err, s.Close())
 	}
 	if err := process.HideSelf(); err != nil {
 		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
