@@ -56,6 +56,15 @@ type Driver interface {
 	Close() error
 }
 
+// Reserver is what a Driver may be beside: one that keeps sandboxes ready before they are asked for.
+type Reserver interface {
+	// Reserve hands out a workspace whose sandbox is ready: an empty directory, which is the caller's from now on, to
+	// remove as well. A Start whose spec has it as Dir and agrees with this one in all but Attempt, Env and Progress
+	// takes no time; any other Start is as good as without. ok is false when nothing is ready: then the caller makes a
+	// directory of its own. Reserve does not wait.
+	Reserve(spec Spec) (dir string, ok bool)
+}
+
 // Spec says what a sandbox must be.
 type Spec struct {
 	// Attempt labels everything that the sandbox makes: "run_x.1", unique among the live sandboxes of a machine,

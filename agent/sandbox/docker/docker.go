@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,6 +73,12 @@ type Config struct {
 	User string
 	// PullTimeout bounds the pull of an image, retries included. Zero means 10 minutes.
 	PullTimeout time.Duration
+	// Warm is how many containers are kept ready for each of the last few kinds of sandbox that were started: what a
+	// spec says but for its attempt, workspace and environment. Their workspaces are handed out by Reserve. Zero: none.
+	Warm int
+	// WarmRoot is where the workspaces of ready containers are made; empty means the system's temporary directory.
+	// What a crashed runner leaves of them are empty directories "warm-*".
+	WarmRoot string
 	// SweepGrace is how long a container that is not running is left alone by Sweep. Zero means one minute, far
 	// more than passes between a create and its start.
 	SweepGrace time.Duration
@@ -81,6 +88,7 @@ type Config struct {
 type Driver struct {
 	cfg   Config
 	owner owner
+	pool  *pool
 
 	connect sync.Mutex // held while the engine is looked for
 	engine  *engine    // nil until it was found; guarded by mu
@@ -94,6 +102,7 @@ type Driver struct {
 
 var (
 	_ sandbox.Driver        = (*Driver)(nil)
+	_ sandbox.Reserver      = (*Driver)(nil)
 	_ sandbox.ComputeHandle = (*handle)(nil)
 	_ sandbox.Process       = (*command)(nil)
 )
@@ -106,7 +115,9 @@ func New(cfg Config) *Driver {
 	if cfg.SweepGrace == 0 {
 		cfg.SweepGrace = time.Minute
 	}
-	return &Driver{cfg: cfg, owner: thisProcess(), handles: make(map[string]*handle)}
+	d := &Driver{cfg: cfg, owner: thisProcess(), handles: make(map[string]*handle)}
+	d.pool = newPool(d)
+	return d
 }
 
 // Name implements sandbox.Driver.
@@ -126,6 +137,25 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.ComputeH
 	if err := check(spec); err != nil {
 		return nil, err
 	}
+	k := d.kindOf(spec)
+	if h := d.pool.take(spec, k); h != nil {
+		if err := d.adopt(h, spec); err != nil {
+			return nil, errors.Join(err, h.Release(ctx))
+		}
+		return h, nil
+	}
+	h, err := d.begin(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if d.cfg.Warm > 0 {
+		d.pool.want(k)
+	}
+	return h, nil
+}
+
+// begin starts a container for a spec that was checked.
+func (d *Driver) begin(ctx context.Context, spec sandbox.Spec) (*handle, error) {
 	h := newHandle(d, spec)
 	d.starting.RLock()
 	defer d.starting.RUnlock()
@@ -210,22 +240,28 @@ func (d *Driver) found(ctx context.Context) (*engine, error) {
 
 // Close implements sandbox.Driver. Handles that are still live are released.
 func (d *Driver) Close() error {
+	d.pool.close()
 	d.starting.Lock() // a Start that is under way gets its sandbox, which is then released below
 	defer d.starting.Unlock()
 	d.mu.Lock()
 	d.closed = true
-	live := make([]*handle, 0, len(d.handles))
+	live := make(map[*handle]struct{}) // one that was adopted has two names
 	for _, h := range d.handles {
-		live = append(live, h)
+		live[h] = struct{}{}
 	}
 	e := d.engine
 	d.mu.Unlock()
 	var wg sync.WaitGroup
-	errs := make([]error, len(live))
-	for i, h := range live {
-		wg.Go(func() { errs[i] = h.Release(context.Background()) })
+	results := make(chan error, len(live))
+	for h := range live {
+		wg.Go(func() { results <- h.Release(context.Background()) })
 	}
 	wg.Wait()
+	close(results)
+	var errs []error
+	for err := range results {
+		errs = append(errs, err)
+	}
 	if e != nil {
 		errs = append(errs, e.api.Close())
 	}
@@ -235,9 +271,7 @@ func (d *Driver) Close() error {
 func (d *Driver) forget(h *handle) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.handles[h.spec.Attempt] == h {
-		delete(d.handles, h.spec.Attempt)
-	}
+	maps.DeleteFunc(d.handles, func(_ string, other *handle) bool { return other == h })
 }
 
 func (d *Driver) holds(attempt string) bool {
