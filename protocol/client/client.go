@@ -47,6 +47,10 @@ type Config struct {
 	// Silence is how long a stream may carry nothing before it counts as dead.
 	// Default 45 s; the server writes at least every 15 s.
 	Silence time.Duration
+	// Contact, when set, is told of every try: nil when the server answered, else
+	// why it did not although it will be asked again. It is called from whichever
+	// goroutine tries, and must not block.
+	Contact func(error)
 }
 
 // Client calls one coordinator. It is safe for use by several goroutines.
@@ -212,9 +216,17 @@ func (c *Client) callHeader(ctx context.Context, r request, out any) (http.Heade
 		if try >= c.cfg.Retries || !retryable(r.method, err) || ctx.Err() != nil {
 			return nil, err
 		}
+		c.away(err)
 		if pause(ctx, backoff(try, retryAfter(err))) != nil {
 			return nil, err
 		}
+	}
+}
+
+// away tells whoever listens whether the server is there.
+func (c *Client) away(err error) {
+	if c.cfg.Contact != nil {
+		c.cfg.Contact(err)
 	}
 }
 
@@ -293,6 +305,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		return nil, &UnreachableError{URL: c.BaseURL(), Err: err}
 	}
 	if res.StatusCode >= 200 && res.StatusCode < 300 {
+		c.away(nil)
 		return res, nil
 	}
 	defer res.Body.Close()

@@ -155,6 +155,8 @@ func (c *Client) poll(ctx context.Context, id string, observe func(protocol.Live
 			return nil, err
 		case !streamRetryable(err) || time.Since(alive) >= patience:
 			return nil, err
+		default:
+			c.away(err)
 		}
 		if err == nil && run.Status != last {
 			last = run.Status

@@ -145,7 +145,11 @@ func (c *Client) openRetrying(ctx context.Context, r request) (io.ReadCloser, er
 		if err == nil {
 			return res.Body, nil
 		}
-		if try >= c.cfg.Retries || !retryable(r.method, err) || pause(ctx, backoff(try, retryAfter(err))) != nil {
+		if try >= c.cfg.Retries || !retryable(r.method, err) {
+			return nil, err
+		}
+		c.away(err)
+		if pause(ctx, backoff(try, retryAfter(err))) != nil {
 			return nil, err
 		}
 	}

@@ -132,6 +132,7 @@ func (c *Client) stream(ctx context.Context, r request) iter.Seq2[sseEvent, erro
 				yield(sseEvent{}, err)
 				return
 			}
+			c.away(err)
 			if err := pause(ctx, max(pauseFor, backoff(try, retryAfter(err)))); err != nil {
 				yield(sseEvent{}, err)
 				return

@@ -370,3 +370,28 @@ func TestTracePages(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
+
+// Whoever waits is told when the server is away and when it is back.
+func TestContactIsToldOfEveryTry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &liveServer{run: `{"id":"run_1","status":"succeeded"}`, pieces: []string{traceEvent("a", 0, 1), "status 503", "status 502", traceEvent("b", 1, 2) + endSucceeded}}
+		var told []int
+		c := newClient(t, s.RoundTrip, func(cfg *Config) {
+			cfg.Contact = func(err error) {
+				if err == nil {
+					told = append(told, 200)
+					return
+				}
+				told = append(told, StatusOf(err))
+			}
+		})
+		if _, err := c.Wait(t.Context(), "run_1"); err != nil {
+			t.Fatal(err)
+		}
+		// The stream, its end, two refusals, the stream again, the record.
+		if diff := cmp.Diff([]int{200, 0, 503, 502, 200, 200}, told); diff != "" {
+			t.Errorf("told of (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -23,8 +23,11 @@ variable EVERDICT_..., else from the YAML file (--config, EVERDICT_CONFIG, ./eve
   everdict config show -o json | jq '.[] | select(.source != "default")'
   EVERDICT_API_URL=https://everdict.example everdict config show`,
 		Args:        args(),
-		Annotations: map[string]string{jsonLines: ""},
+		Annotations: map[string]string{jsonLines: "", lenientConfig: ""},
 		RunE: func(*cobra.Command, []string) error {
+			for _, unknown := range a.cfg.Unknown() {
+				a.warn("%s", unknown)
+			}
 			settings := a.cfg.Settings()
 			if a.forPrograms() {
 				_, err := printList(a, each(settings))
@@ -54,6 +57,13 @@ type about struct {
 	Arch    string `json:"arch"`
 }
 
+func thisVersion(v string) about { return about{v, runtime.Version(), runtime.GOOS, runtime.GOARCH} }
+
+// String is the version as a person reads it.
+func (v about) String() string {
+	return fmt.Sprintf("everdict %s (%s, %s/%s)", v.Version, v.Go, v.OS, v.Arch)
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
@@ -62,11 +72,11 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:        args(),
 		Annotations: map[string]string{noConfig: ""},
 		RunE: func(*cobra.Command, []string) error {
-			v := about{a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH}
+			v := thisVersion(a.version())
 			if a.forPrograms() {
 				return a.json(v)
 			}
-			_, err := fmt.Fprintf(a.out, "everdict %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch)
+			_, err := fmt.Fprintln(a.out, v)
 			return err
 		},
 	}

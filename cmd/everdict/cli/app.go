@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/everdict/everdict/cmd/everdict/config"
+	"github.com/everdict/everdict/cmd/everdict/spelling"
 	"github.com/everdict/everdict/protocol/client"
 )
 
@@ -49,6 +51,8 @@ type app struct {
 	cfg        *config.Config
 	// defaultLevel is logged where configuration names no level.
 	defaultLevel slog.Level
+	// contact is how it stands with the server.
+	contact contact
 	// hurry is closed at the second signal.
 	hurry chan struct{}
 }
@@ -155,6 +159,7 @@ interrupted.`,
   everdict run --task "Create ok.txt with the text done" --test "grep -q done ok.txt"
   everdict submit -f run.json --wait
   everdict runs list`,
+		Version:           a.version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -162,11 +167,13 @@ interrupted.`,
 	}
 	flags := root.PersistentFlags()
 	config.Bind(flags, a.schema, config.APIURL, config.Tenant, config.CAFile)
+	config.BindKeyFile(flags)
 	flags.StringVar(&a.configFile, "config", "", "YAML file with settings [$EVERDICT_CONFIG; ./everdict.yaml; ~/.config/everdict/config.yaml]")
 	flags.StringVarP(&a.output, "output", "o", "table", "table, json, or for lists and streams jsonl")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no progress and no hints on stderr")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "jsonl"}, cobra.ShellCompDirectiveNoFileComp))
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err.Error()} })
+	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate(thisVersion(a.version()).String() + "\n")
 
 	root.AddGroup(
 		&cobra.Group{ID: "start", Title: "Start something:"},
@@ -195,6 +202,26 @@ interrupted.`,
 	return root
 }
 
+// flagError is what a command line with a flag that does not parse is told.
+func flagError(cmd *cobra.Command, err error) error {
+	what := err.Error()
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		add := func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		}
+		cmd.NonInheritedFlags().VisitAll(add)
+		cmd.InheritedFlags().VisitAll(add)
+		if near := spelling.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+			what += fmt.Sprintf(": did you mean --%s?", near)
+		}
+	}
+	return &usageError{cmd, what}
+}
+
 // group makes a command that only holds others say which ones there are, and
 // refuse one that there is not with what was probably meant.
 func group(cmd *cobra.Command) *cobra.Command {
@@ -216,43 +243,13 @@ func group(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// nearest is the subcommand that typed probably meant, or "": at most two slips
-// away, or begun so.
+// nearest is the subcommand that typed probably meant, or "".
 func nearest(cmd *cobra.Command, typed string) string {
-	best, least := "", 3
+	var names []string
 	for _, c := range cmd.Commands() {
-		d := slips(strings.ToLower(typed), c.Name())
-		if len(typed) > 2 && strings.HasPrefix(c.Name(), strings.ToLower(typed)) {
-			d = min(d, 1)
-		}
-		if d < least && d < len(typed) {
-			best, least = c.Name(), d
-		}
+		names = append(names, c.Name())
 	}
-	return best
-}
-
-// slips counts the letters left out, added, mistaken or swapped between a and b.
-func slips(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		for j := range rows[i] {
-			if i == 0 || j == 0 {
-				rows[i][j] = i + j
-				continue
-			}
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
+	return spelling.Nearest(typed, names)
 }
 
 // jsonLines marks commands that know -o jsonl.
@@ -274,15 +271,32 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	return a.loadConfig(cmd)
 }
 
+// lenientConfig marks the command that shows the configuration, and so must work
+// with one that is wrong.
+const lenientConfig = "everdict/lenient-config"
+
 func (a *app) loadConfig(cmd *cobra.Command) error {
 	dir, err := os.Getwd()
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
+	_, lenient := cmd.Annotations[lenientConfig]
 	a.cfg, err = config.Load(config.Options{
 		Schema: a.schema, File: a.configFile, Flags: cmd.Flags(), Getenv: a.getenv, Home: config.Home(), Dir: dir,
+		KeepUnknown: lenient,
 	})
+	var unknown *config.UnknownKeyError
+	if errors.As(err, &unknown) {
+		return &adviceError{err, "everdict config show lists the keys there are"}
+	}
 	return err
+}
+
+// warn tells a person of something that may not be what they meant.
+func (a *app) warn(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.err, "%s %s\n", a.palette(a.err).yellow("warning:"), safeText(fmt.Sprintf(format, args...)))
+	}
 }
 
 // client makes the client that the configuration describes.
@@ -299,12 +313,12 @@ func (a *app) client() (*client.Client, error) {
 		}
 	}
 	if token != "" && strings.HasPrefix(base, "http://") && !loopbackURL(base) {
-		p := a.palette(a.err)
-		a.hint("%s the API key goes to %s unencrypted: use https://", p.yellow("warning:"), base)
+		a.warn("the API key goes to %s unencrypted: use https://", base)
 	}
 	return client.New(client.Config{
 		BaseURL: base, Token: token, Tenant: a.cfg.String(config.Tenant),
 		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),
+		Contact: a.contact.told,
 	})
 }
 

@@ -153,6 +153,7 @@ func TestEveryErrorSaysWhatToDoNext(t *testing.T) {
 		want string
 	}{
 		{&protocol.Problem{Status: 401, Message: "m"}, "EVERDICT_API_KEY"},
+		{&protocol.Problem{Status: 401, Message: "m", Hint: "send an API key as the header Authorization: Bearer ak_..."}, "set EVERDICT_API_KEY or --api-key-file"},
 		{&protocol.Problem{Status: 403, Message: "m"}, "everdict keys list"},
 		{&protocol.Problem{Status: 404, Message: "m"}, "everdict runs list"},
 		{&protocol.Problem{Status: 409, Message: "m"}, "present state"},

@@ -111,6 +111,9 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 }
 
 func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
+	if p.Status == http.StatusUnauthorized && !a.hasKey() {
+		return "set EVERDICT_API_KEY or --api-key-file; the first key is shown when the coordinator first starts, and who has one makes more: everdict keys create"
+	}
 	if p.Hint != "" {
 		if a.forPrograms() {
 			return p.Hint
@@ -119,7 +122,7 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 	}
 	switch {
 	case p.Status == http.StatusUnauthorized:
-		return "give an API key in EVERDICT_API_KEY; somebody who has one makes more with: everdict keys create"
+		return "this API key is not good: give another in EVERDICT_API_KEY or --api-key-file; who has one makes more: everdict keys create"
 	case p.Status == http.StatusForbidden:
 		return "this key or role may not do that: everdict keys list shows scopes; an admin can make a key with more"
 	case p.Status == http.StatusNotFound:
@@ -135,6 +138,9 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 	}
 	return "see " + cmd.CommandPath() + " --help"
 }
+
+// hasKey reports whether requests carry an API key.
+func (a *app) hasKey() bool { return a.cfg != nil && a.cfg.String(config.APIKey) != "" }
 
 // routeCommands are the commands that call a route of the API.
 var routeCommands = map[string]string{

@@ -18,6 +18,8 @@ import (
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
+
+	"github.com/everdict/everdict/cmd/everdict/spelling"
 )
 
 // FileEnv names the YAML file, unless --config does.
@@ -47,6 +49,9 @@ type Options struct {
 	// Home and Dir are the home directory and the working directory, where files
 	// are looked for.
 	Home, Dir string
+	// KeepUnknown makes keys of the file that are not in the schema no error:
+	// Config.Unknown has them.
+	KeepUnknown bool
 }
 
 // Config is the settings of one invocation.
@@ -58,6 +63,7 @@ type Config struct {
 	File string
 	// fromDir says that File was found in the working directory, unasked.
 	fromDir bool
+	unknown []*UnknownKeyError
 }
 
 type layer struct {
@@ -67,8 +73,23 @@ type layer struct {
 	origin func(Key) string
 }
 
+// UnknownKeyError is a key in a file that is not in the schema.
+type UnknownKeyError struct {
+	File, Key string
+	// Near is the key that was probably meant, empty when none is near.
+	Near string
+}
+
+func (e *UnknownKeyError) Error() string {
+	text := fmt.Sprintf("config: %s: unknown key %q", e.File, e.Key)
+	if e.Near != "" {
+		text += fmt.Sprintf(": did you mean %q?", e.Near)
+	}
+	return text
+}
+
 // Load reads every layer. What does not fit its key is an error that names the
-// place; an unknown key in the file is one, too.
+// place; unknown keys in the file are *UnknownKeyError, joined.
 func Load(o Options) (*Config, error) {
 	c := &Config{schema: o.Schema, merged: koanf.New(".")}
 	defaults := map[string]any{}
@@ -89,9 +110,19 @@ func Load(o Options) (*Config, error) {
 			}
 		}
 	}
+	if f := o.keyFileFlag(); f != nil {
+		flags[APIKey] = "file:" + f.Value.String()
+	}
 	file, err := c.readFile(o)
 	if err != nil {
 		return nil, err
+	}
+	if len(c.unknown) > 0 && !o.KeepUnknown {
+		var errs []error
+		for _, e := range c.unknown {
+			errs = append(errs, e)
+		}
+		return nil, errors.Join(errs...)
 	}
 	for _, l := range []struct {
 		layer
@@ -100,7 +131,7 @@ func Load(o Options) (*Config, error) {
 		{layer{source: FromDefault, origin: func(Key) string { return "default" }}, defaults},
 		{layer{source: FromFile, origin: func(Key) string { return c.File }}, file},
 		{layer{source: FromEnv, origin: func(k Key) string { return "$" + k.Env }}, env},
-		{layer{source: FromFlag, origin: func(k Key) string { return "--" + k.Flag }}, flags},
+		{layer{source: FromFlag, origin: flagOf}, flags},
 	} {
 		l.values = koanf.New(".")
 		if err := l.values.Load(confmap.Provider(l.from, "."), nil); err != nil {
@@ -142,7 +173,7 @@ func (c *Config) readFile(o Options) (map[string]any, error) {
 			return nil, fmt.Errorf("config: %s is not YAML: %w", path, err)
 		}
 		c.File, c.fromDir = path, !asked && i == 0
-		return c.known(path, k)
+		return c.known(path, k), nil
 	}
 	return map[string]any{}, nil
 }
@@ -154,14 +185,12 @@ func (b rawBytes) ReadBytes() ([]byte, error)    { return b, nil }
 func (b rawBytes) Read() (map[string]any, error) { return nil, errors.New("has bytes only") }
 
 // known takes over the keys of the file in the form of flags.
-func (c *Config) known(path string, k *koanf.Koanf) (map[string]any, error) {
+func (c *Config) known(path string, k *koanf.Koanf) map[string]any {
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(k.All())) {
 		if find(c.schema, name) == nil {
-			if near := c.nearest(name); near != "" {
-				return nil, fmt.Errorf("config: %s: unknown key %q: did you mean %q?", path, name, near)
-			}
-			return nil, fmt.Errorf("config: %s: unknown key %q: everdict config show lists them all", path, name)
+			c.unknown = append(c.unknown, &UnknownKeyError{path, name, c.nearest(name)})
+			continue
 		}
 		switch v := k.Get(name).(type) {
 		case nil: // "key:" alone leaves the default
@@ -175,11 +204,11 @@ func (c *Config) known(path string, k *koanf.Koanf) (map[string]any, error) {
 			out[name] = fmt.Sprint(v)
 		}
 	}
-	return out, nil
+	return out
 }
 
-// nearest is a key that was probably meant: the same with other separators, or
-// the same last part.
+// nearest is a key that was probably meant: the same with other separators, the
+// same last part, or a few slips from either.
 func (c *Config) nearest(name string) string {
 	plain := func(s string) string {
 		return strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(s))
@@ -189,14 +218,25 @@ func (c *Config) nearest(name string) string {
 			return k.Name
 		}
 	}
-	last := name[strings.LastIndex(name, ".")+1:]
+	lastOf := func(name string) string { return name[strings.LastIndex(name, ".")+1:] }
+	var whole, last []string
 	for _, k := range c.schema {
-		if plain(k.Name[strings.LastIndex(k.Name, ".")+1:]) == plain(last) {
+		if plain(lastOf(k.Name)) == plain(lastOf(name)) {
 			return k.Name
 		}
+		whole, last = append(whole, plain(k.Name)), append(last, plain(lastOf(k.Name)))
+	}
+	if near := spelling.Nearest(plain(name), whole); near != "" {
+		return c.schema[slices.Index(whole, near)].Name
+	}
+	if near := spelling.Nearest(plain(lastOf(name)), last); near != "" {
+		return c.schema[slices.Index(last, near)].Name
 	}
 	return ""
 }
+
+// Unknown is the keys of the file that no key of the schema is.
+func (c *Config) Unknown() []*UnknownKeyError { return c.unknown }
 
 func (c *Config) check() error {
 	for _, k := range c.schema {

@@ -185,7 +185,11 @@ func TestBadConfigurationNamesThePlace(t *testing.T) {
 		{"a number that is none", "", map[string]string{"EVERDICT_MAX_CONCURRENT": "many"}, nil, []string{"$EVERDICT_MAX_CONCURRENT", `"many"`, "a whole number"}},
 		{"a duration that is none", "coordinator: {lease_ttl: 60}", nil, nil, []string{"everdict.yaml", "lease_ttl", "a duration"}},
 		{"a bool that is none", "", map[string]string{"EVERDICT_REQUIRE_AUTH": "perhaps"}, nil, []string{"$EVERDICT_REQUIRE_AUTH", "true or false"}},
-		{"an unknown key", "tennant: x", nil, nil, []string{"everdict.yaml", `unknown key "tennant"`, "config show"}},
+		{"an unknown key", "quux: x", nil, nil, []string{"everdict.yaml", `unknown key "quux"`}},
+		{"a misspelt key", "tennant: x", nil, nil, []string{`unknown key "tennant": did you mean "tenant"?`}},
+		{"a misspelt key below another", "coordinator: {lease_tl: 60s}", nil, nil, []string{`unknown key "coordinator.lease_tl": did you mean "coordinator.lease_ttl"?`}},
+		{"a misspelt key at the wrong level", "lease_tl: 60s", nil, nil, []string{`unknown key "lease_tl": did you mean "coordinator.lease_ttl"?`}},
+		{"two unknown keys", "quux: x\nlease_tl: 60s", nil, nil, []string{`"quux"`, `"lease_tl"`}},
 		{"a key with other separators", "api-url: x", nil, nil, []string{`did you mean "api_url"`}},
 		{"a key at the wrong level", "listen: x", nil, nil, []string{`did you mean "coordinator.listen"`}},
 		{"no YAML", "a: [", nil, nil, []string{"everdict.yaml is not YAML"}},
@@ -269,5 +273,40 @@ func TestSchemaIsConsistent(t *testing.T) {
 		if !strings.HasPrefix(k.Env, "EVERDICT_") || k.Help == "" || strings.HasSuffix(k.Help, ".") {
 			t.Errorf("key %+v: want a variable EVERDICT_* and help without a full stop", k)
 		}
+	}
+}
+
+// What is wrong with a file must be possible to look at.
+func TestUnknownKeysAreKeptOnRequest(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, map[string]string{"work/everdict.yaml": "tenant: acme\nlease_tl: 60s\n"})
+	c, err := Load(Options{Schema: Schema(p.home, p.getenv), Getenv: p.getenv, Home: p.home, Dir: p.dir, KeepUnknown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.String(Tenant); got != "acme" {
+		t.Errorf("tenant is %q, want what the file says beside its mistake", got)
+	}
+	if u := c.Unknown(); len(u) != 1 || u[0].Key != "lease_tl" || u[0].Near != LeaseTTL {
+		t.Errorf("unknown keys %v, want lease_tl with %s near it", u, LeaseTTL)
+	}
+}
+
+func TestTheKeyFileFlag(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, map[string]string{"key": "ak_file\n"})
+	p.env["EVERDICT_API_KEY"] = "ak_variable"
+	path := filepath.Join(filepath.Dir(p.home), "key")
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	BindKeyFile(flags)
+	if err := flags.Parse([]string{"--api-key-file", path}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(Options{Schema: Schema(p.home, p.getenv), Flags: flags, Getenv: p.getenv, Home: p.home, Dir: p.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key, err := c.Secret(APIKey); key != "ak_file" || err != nil || c.Origin(APIKey) != "--api-key-file" {
+		t.Errorf("key %q from %s, %v; want the file's, from --api-key-file", key, c.Origin(APIKey), err)
 	}
 }

@@ -170,6 +170,34 @@ func Bind(flags *pflag.FlagSet, schema []Key, names ...string) {
 	}
 }
 
+// keyFile is the flag that names the file of the API key: the key itself is never
+// a flag.
+const keyFile = "api-key-file"
+
+// BindKeyFile defines --api-key-file, which stands for APIKey with a file:PATH.
+func BindKeyFile(flags *pflag.FlagSet) {
+	flags.String(keyFile, "", "file with the API key [$EVERDICT_API_KEY, as the key or as file:PATH]")
+}
+
+// keyFileFlag is --api-key-file, if it was given.
+func (o Options) keyFileFlag() *pflag.Flag {
+	if o.Flags == nil {
+		return nil
+	}
+	if f := o.Flags.Lookup(keyFile); f != nil && f.Changed {
+		return f
+	}
+	return nil
+}
+
+// flagOf is the flag that gives a key, as it is typed.
+func flagOf(k Key) string {
+	if k.Name == APIKey {
+		return "--" + keyFile
+	}
+	return "--" + k.Flag
+}
+
 func must(k *Key, err error) {
 	if err != nil {
 		panic("config: default of " + k.Name + ": " + err.Error())
