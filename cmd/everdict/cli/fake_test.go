@@ -28,7 +28,7 @@ type fake struct {
 	change chan struct{} // closed and replaced at every change
 	runs   []*fakeRun
 	specs  map[string][]json.RawMessage
-	rows   map[string][]protocol.Runner
+	rows   []protocol.Runner
 	keys   []protocol.Key
 	bad    map[string]int // path -> how many 503 it still answers
 	serial int
@@ -47,7 +47,7 @@ type fakeRun struct {
 
 func newFake(t *testing.T) *fake {
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &fake{t: t, ctx: ctx, change: make(chan struct{}), specs: map[string][]json.RawMessage{}, rows: map[string][]protocol.Runner{}, bad: map[string]int{}}
+	f := &fake{t: t, ctx: ctx, change: make(chan struct{}), specs: map[string][]json.RawMessage{}, bad: map[string]int{}}
 	t.Cleanup(func() { cancel(); f.wg.Wait() })
 	return f
 }
@@ -436,22 +436,23 @@ func (f *fake) settle(run *fakeRun, files map[string]string) {
 }
 
 func (f *fake) otherRoutes(handle handleFunc) {
-	for _, scope := range []string{"/runners", "/workspace/runners"} {
+	for scope, owner := range map[string]string{"/runners": "dev", "/workspace/runners": "ws:default"} {
 		handle("POST "+scope, http.StatusOK, func(r *http.Request) (any, error) {
 			var req protocol.PairRequest
 			if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
 				return nil, protocol.BadRequest("%v", err)
 			}
 			f.serial++
-			runner := protocol.Runner{ID: fmt.Sprintf("rnr_%d", f.serial), Label: req.Label, Capabilities: req.Capabilities, PairedAt: protocol.At(time.Now())}
-			f.rows[scope] = append([]protocol.Runner{runner}, f.rows[scope]...)
+			runner := protocol.Runner{ID: fmt.Sprintf("rnr_%d", f.serial), Label: req.Label, Owner: owner, Capabilities: req.Capabilities, PairedAt: protocol.At(time.Now())}
+			f.rows = append([]protocol.Runner{runner}, f.rows...)
 			return protocol.Paired{Runner: runner, Token: "rnr_secret"}, nil
 		})
+		mine := func(r protocol.Runner) bool { return scope != "/runners" || r.Owner == owner }
 		handle("GET "+scope, http.StatusOK, func(*http.Request) (any, error) {
-			return protocol.Runners{Runners: slices.Concat([]protocol.Runner{}, f.rows[scope])}, nil
+			return protocol.Runners{Runners: slices.DeleteFunc(slices.Concat([]protocol.Runner{}, f.rows), func(r protocol.Runner) bool { return !mine(r) })}, nil
 		})
 		handle("DELETE "+scope+"/{id}", http.StatusNoContent, func(r *http.Request) (any, error) {
-			f.rows[scope] = slices.DeleteFunc(f.rows[scope], func(x protocol.Runner) bool { return x.ID == r.PathValue("id") })
+			f.rows = slices.DeleteFunc(f.rows, func(x protocol.Runner) bool { return x.ID == r.PathValue("id") && mine(x) })
 			return nil, nil
 		})
 	}
@@ -461,6 +462,12 @@ func (f *fake) otherRoutes(handle handleFunc) {
 			return nil, protocol.BadRequest("%v", err)
 		}
 		f.serial++
+		if req.Scopes == nil && r.Header.Get("Authorization") != "" {
+			req.Scopes = []string{protocol.ScopeWrite}
+		}
+		if err := req.Validate(); err != nil {
+			return nil, err
+		}
 		key := protocol.Key{ID: fmt.Sprintf("key_%d", f.serial), Label: req.Label, Scopes: req.Scopes, Prefix: "ak_012345678", CreatedAt: protocol.At(time.Now())}
 		f.keys = append(f.keys, key)
 		return protocol.IssuedKey{ID: key.ID, APIKey: "ak_0123456789abcdef"}, nil
@@ -513,6 +520,10 @@ func (f *fake) otherRoutes(handle handleFunc) {
 		return protocol.Deleted{ID: r.PathValue("id"), Version: r.PathValue("version"), Deleted: true}, nil
 	})
 	handle("GET /me", http.StatusOK, func(r *http.Request) (any, error) {
-		return protocol.Me{Subject: "dev", Workspace: r.Header.Get("X-Everdict-Tenant")}, nil
+		me := protocol.Me{Subject: "dev", Workspace: r.Header.Get("X-Everdict-Tenant"), Roles: []string{protocol.RoleAdmin}}
+		if r.Header.Get("Authorization") != "" {
+			me.Scopes = []string{protocol.ScopeWrite}
+		}
+		return me, nil
 	})
 }

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +35,10 @@ not shown at all. A program finds its key in EVERDICT_API_KEY, as the key itself
   everdict keys create --label me --key-file ~/.everdict-key && export EVERDICT_API_KEY=file:$HOME/.everdict-key`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := req.Validate(); err != nil {
+			// On a copy: it fills in a default, and what the key that asks may give is
+			// the server's to know.
+			checked := req
+			if err := checked.Validate(); err != nil {
 				return err
 			}
 			c, err := a.client()
@@ -76,7 +81,7 @@ not shown at all. A program finds its key in EVERDICT_API_KEY, as the key itself
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.Label, "label", "", "what the key is for")
-	f.StringSliceVar(&req.Scopes, "scope", nil, "read, write or admin (default admin); each contains the one before")
+	f.StringSliceVar(&req.Scopes, "scope", nil, "read, write or admin, each contains the one before (default: those of the key that asks)")
 	f.StringVar(&keyFile, "key-file", "", "write the key to this new file instead of showing it")
 	a.fixed(cmd, "scope", protocol.ScopeRead, protocol.ScopeWrite, protocol.ScopeAdmin)
 	return cmd
@@ -130,7 +135,18 @@ func (a *app) keysRevoke() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.each(cmd.Context(), ids, "revoked", c.RevokeKey)
+			// The API answers a revocation alike whether there was a key or not.
+			own, err := c.Keys(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.each(cmd.Context(), ids, "revoked", func(ctx context.Context, id string) error {
+				if !slices.ContainsFunc(own, func(k protocol.Key) bool { return k.ID == id }) {
+					return &adviceError{fmt.Errorf("no key %s of yours", protocol.Clip(id, 80)),
+						"everdict keys list shows yours; a key is ended by whoever it belongs to"}
+				}
+				return c.RevokeKey(ctx, id)
+			})
 		},
 	}
 }

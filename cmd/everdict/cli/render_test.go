@@ -95,9 +95,9 @@ func TestRunnerTable(t *testing.T) {
 	a := newTestApp(t, "")
 	a.now = func() time.Time { return instant }
 	a.printRunners([]protocol.Runner{
-		{ID: "rnr_1", Label: "my-mac", Online: true, OS: "darwin", Arch: "arm64", Slots: 2, Busy: 1, Capabilities: []string{"git", "docker"}, LastSeenAt: ptr(at(4 * time.Second)), Version: "1.0.0"},
-		{ID: "rnr_2", Label: "old", UpdateRequired: true, LastSeenAt: ptr(at(50 * time.Hour)), Status: &protocol.RunnerStatus{Text: "protocol 1 is too old", Level: "error"}},
-		{ID: "rnr_3", Label: "new", UpdateRequired: true},
+		{ID: "rnr_1", Label: "my-mac", Owner: "ann", Online: true, OS: "darwin", Arch: "arm64", Slots: 2, Busy: 1, Capabilities: []string{"git", "docker"}, LastSeenAt: ptr(at(4 * time.Second)), Version: "1.0.0"},
+		{ID: "rnr_2", Label: "old", Owner: "ws:acme", UpdateRequired: true, LastSeenAt: ptr(at(50 * time.Hour)), Status: &protocol.RunnerStatus{Text: "protocol 1 is too old", Level: "error"}},
+		{ID: "rnr_3", Label: "new", Owner: "local:", UpdateRequired: true},
 	})
 	golden(t, "runners.txt", a.stdout.String())
 }

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
 )
 
 func (a *app) runnersCommand() *cobra.Command {
@@ -118,12 +121,36 @@ func (a *app) printPaired(p *protocol.Paired, source, base string) error {
 	rows = append(rows, []string{c.dim("runtime"), cell(target)})
 	writeTable(a.out, nil, rows)
 	a.hint("")
-	a.hint("on that machine:     everdict runner --pair %s --api-url %s", quoteArg(source), base)
+	where := "on that machine: "
+	if loopbackURL(base) {
+		where = "on this machine: "
+	}
+	a.hint("%s    everdict runner --pair %s --api-url %s", where, quoteArg(source), base)
 	if source == "-" {
 		a.hint("                     and paste the token, or pipe it in")
 	}
 	a.hint("run something there: everdict submit -f run.json --wait --runtime %s", target)
+	if loopbackURL(base) {
+		a.hint("\n%s is good on this machine only. For another, start the coordinator with\n--listen :%s --require-auth, and give both commands --api-url http://%s:%[2]s", base, portOf(base), thisHost())
+	}
 	return nil
+}
+
+// portOf is the port of an address.
+func portOf(base string) string {
+	u, err := url.Parse(base)
+	if err != nil || u.Port() == "" {
+		return "8787"
+	}
+	return u.Port()
+}
+
+// thisHost is the name under which others may know this machine.
+func thisHost() string {
+	if host, err := os.Hostname(); err == nil && host != "" && host != "localhost" {
+		return host
+	}
+	return "HOST"
 }
 
 // quoteArg quotes s for a POSIX shell where it has to be.
@@ -160,16 +187,30 @@ func (a *app) runnersList() *cobra.Command {
 				_, err := printList(a, each(runners))
 				return err
 			}
-			if len(runners) == 0 {
-				fmt.Fprintln(a.out, "no runners")
-				if workspace {
-					a.hint("pair this machine: everdict runners pair")
-				} else {
-					a.hint("pair this machine: everdict runners pair; those of everybody: everdict runners list --workspace")
+			var others []protocol.Runner
+			if !workspace {
+				// A runner inside the coordinator takes runs like one's own; the list of
+				// one's own does not have it. Who may not see the roster sees theirs.
+				roster, _ := c.WorkspaceRunners(cmd.Context())
+				for _, r := range roster {
+					switch {
+					case has(runners, r.ID):
+					case r.Owner == localOwner:
+						runners = append(runners, r)
+					default:
+						others = append(others, r)
+					}
 				}
-				return nil
 			}
-			a.printRunners(runners)
+			if len(runners) > 0 {
+				a.printRunners(runners)
+			} else {
+				fmt.Fprintln(a.out, "no runners")
+				a.hint("pair this machine: everdict runners pair")
+			}
+			if len(others) > 0 {
+				a.hint("%s of others: everdict runners list --workspace", plural(len(others), "runner"))
+			}
 			return nil
 		},
 	}
@@ -188,7 +229,7 @@ func (a *app) printRunners(runners []protocol.Runner) {
 		case r.Online:
 			state = p.green("online")
 		case r.LastSeenAt == nil:
-			state = p.dim("never seen")
+			state = p.dim("never connected")
 		}
 		slots := "-"
 		if r.Slots > 0 {
@@ -205,9 +246,9 @@ func (a *app) printRunners(runners []protocol.Runner) {
 		if r.Arch != "" {
 			system += "/" + r.Arch
 		}
-		rows = append(rows, []string{cell(r.ID), cell(r.Label), state, slots, cell(system), cell(strings.Join(r.Capabilities, ",")), a.agoPtr(r.LastSeenAt), cell(r.Version), cell(note)})
+		rows = append(rows, []string{cell(r.ID), cell(r.Label), cell(ownerOf(r.Owner)), state, slots, cell(system), cell(strings.Join(r.Capabilities, ",")), a.agoPtr(r.LastSeenAt), cell(r.Version), cell(note)})
 	}
-	writeTable(a.out, []string{"ID", "LABEL", "STATE", "BUSY", "SYSTEM", "OFFERS", "LAST SEEN", "VERSION", "STATUS"}, rows)
+	writeTable(a.out, []string{"ID", "LABEL", "OWNER", "STATE", "BUSY", "SYSTEM", "OFFERS", "LAST SEEN", "VERSION", "STATUS"}, rows)
 }
 
 func (a *app) runnersRevoke() *cobra.Command {
@@ -223,15 +264,100 @@ func (a *app) runnersRevoke() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			revoke := c.RevokeRunner
-			if workspace {
-				revoke = c.RevokeWorkspaceRunner
+			// The API answers a revocation alike whether there was a runner or not.
+			own, err := c.Runners(cmd.Context())
+			if err != nil {
+				return err
 			}
-			return a.each(cmd.Context(), ids, "revoked", revoke)
+			return a.each(cmd.Context(), ids, "revoked", func(ctx context.Context, id string) error {
+				if workspace {
+					if err := a.inRoster(ctx, c, id); err != nil {
+						return err
+					}
+					return c.RevokeWorkspaceRunner(ctx, id)
+				}
+				if !has(own, id) {
+					return a.notYours(ctx, c, id)
+				}
+				return c.RevokeRunner(ctx, id)
+			})
 		},
 	}
-	cmd.Flags().BoolVar(&workspace, "workspace", false, "runners of the workspace, not your own")
+	cmd.Flags().BoolVar(&workspace, "workspace", false, "any runner of the workspace, as an admin")
 	return cmd
+}
+
+func has(runners []protocol.Runner, id string) bool { return find(runners, id) != nil }
+
+func find(runners []protocol.Runner, id string) *protocol.Runner {
+	for i := range runners {
+		if runners[i].ID == id {
+			return &runners[i]
+		}
+	}
+	return nil
+}
+
+// localOwner owns the runner in the coordinator's own process.
+const localOwner = "local:"
+
+// workspaceOwner begins the name of an owner that is a workspace.
+const workspaceOwner = "ws:"
+
+// ownerOf is whose a runner is, for people.
+func ownerOf(owner string) string {
+	switch {
+	case owner == localOwner:
+		return "this coordinator"
+	case strings.HasPrefix(owner, workspaceOwner):
+		return "the workspace"
+	}
+	return owner
+}
+
+// inRoster refuses an id that no runner of the workspace has.
+func (a *app) inRoster(ctx context.Context, c *client.Client, id string) error {
+	roster, err := c.WorkspaceRunners(ctx)
+	if err != nil {
+		return err
+	}
+	switch r := find(roster, id); {
+	case r == nil:
+		return &adviceError{fmt.Errorf("no runner %s in this workspace", protocol.Clip(id, 80)), "everdict runners list --workspace shows them all"}
+	case r.Owner == localOwner:
+		return errOwnRunner(id)
+	}
+	return nil
+}
+
+func errOwnRunner(id string) error {
+	return &adviceError{fmt.Errorf("%s is the coordinator's own runner", id), "it ends with the coordinator; a coordinator without one is: everdict coordinator"}
+}
+
+// notYours says of a runner that is none of the caller's whose it is, and who
+// could revoke it.
+func (a *app) notYours(ctx context.Context, c *client.Client, id string) error {
+	err := fmt.Errorf("no runner %s of yours", protocol.Clip(id, 80))
+	advice := "everdict runners list shows yours, everdict runners list --workspace everybody's"
+	roster, rosterErr := c.WorkspaceRunners(ctx)
+	r := find(roster, id)
+	switch {
+	case rosterErr != nil || r == nil:
+	case r.Owner == localOwner:
+		return errOwnRunner(id)
+	default:
+		err = fmt.Errorf("%w: it belongs to %s", err, safeText(ownerOf(r.Owner)))
+		advice = "an admin of the workspace can revoke it"
+		if me, meErr := c.Me(ctx); meErr == nil && administers(me) {
+			advice = "as an admin you can: everdict runners revoke --workspace " + id
+		}
+	}
+	return &adviceError{err, advice}
+}
+
+// administers reports whether a caller may do what only admins may.
+func administers(me *protocol.Me) bool {
+	return slices.Contains(me.Roles, protocol.RoleAdmin) && (me.Scopes == nil || slices.Contains(me.Scopes, protocol.ScopeAdmin))
 }
 
 // each does something to every id and says so; what fails does not keep the rest

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/everdict/everdict/cmd/everdict/cli/clitest"
+	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
 )
 
@@ -117,6 +118,13 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.bad[args[0]] = n
+	}
+	// roster ID OWNER: the workspace has such a runner.
+	commands["roster"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		f := ts.Value("fake").(*fake)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.rows = append(f.rows, protocol.Runner{ID: args[0], Label: "of " + args[1], Owner: args[1], Online: true, Capabilities: []string{}})
 	}
 	return commands
 }
