@@ -103,6 +103,7 @@ type Runner struct {
 	gaveBack int
 
 	attempts sync.WaitGroup
+	laying   sync.Mutex // held while directories are made
 }
 
 // New returns a runner that does nothing yet.
@@ -309,7 +310,12 @@ func (r *Runner) binDir() string {
 	return filepath.Join(r.cfg.WorkDir, "bin")
 }
 
+// directories makes what is missing of the runner's directories: at its start, and
+// again before each attempt, because a job, or whoever tidies a cache up, may have
+// removed them, and every later attempt would fail.
 func (r *Runner) directories() error {
+	r.laying.Lock()
+	defer r.laying.Unlock()
 	for dir, mode := range map[string]os.FileMode{
 		r.cfg.StateDir: 0o700, r.privateRoot(): 0o700, r.cfg.WorkDir: 0o755, r.workRoot(): 0o755, r.askRoot(): 0o755,
 	} {
@@ -325,6 +331,9 @@ func (r *Runner) directories() error {
 		return fmt.Errorf("agent: make directories: %w", err)
 	}
 	target := filepath.Join(bin, executableName())
+	if now, err := os.Readlink(target); err == nil && now == r.cfg.Executable {
+		return nil
+	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("agent: link the everdict command: %w", err)
 	}

@@ -47,6 +47,10 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		r.acknowledge(offer, nil)
 		return false
 	}
+	if err := r.directories(); err != nil {
+		r.refuse(offer, err)
+		return false
+	}
 	spool, err := r.out.Create(outbox.Attempt{Run: ref.Run, Job: ref.Job, Epoch: ref.Epoch, Token: string(ref.Token), Coordinator: r.cfg.URL})
 	if err != nil {
 		r.refuse(offer, err)

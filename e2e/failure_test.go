@@ -191,6 +191,19 @@ func TestF42_P8_ResultThatCannotBeKept(t *testing.T) {
 	}
 }
 
+// TestF22_WorkDirectoryRemoved: a job that removes every workspace of its machine,
+// its own included, harms itself and not the runs after it.
+func TestF22_WorkDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	h := house.New(t)
+	r := h.Runner("laptop", func(c *agent.Config) { c.Executable = "/bin/true" })
+	h.Settled(h.Submit(house.Scripted("run rm -rf " + r.Config.WorkDir)))
+	run := h.Settled(h.Submit(house.Scripted("run everdict")))
+	if run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+		t.Errorf("the next run: %s at attempt %d (%+v), want succeeded at attempt 1", run.Status, run.Attempt, run.Failure)
+	}
+}
+
 // broken is a machine on which no sandbox starts.
 type broken struct{ sandbox.Driver }
 
