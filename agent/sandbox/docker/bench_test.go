@@ -98,6 +98,38 @@ func BenchmarkExec(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
+// BenchmarkWarm measures what passes from the request for a sandbox until a command has run in it, with containers ready.
+func BenchmarkWarm(b *testing.B) {
+	d := New(Config{Image: busybox, Warm: 4, WarmRoot: b.TempDir()})
+	defer d.Close()
+	d.Reserve(benchSpec(b))
+	var took []time.Duration
+	for b.Loop() {
+		until(b, "a container to be ready", func() bool {
+			d.pool.mu.Lock()
+			defer d.pool.mu.Unlock()
+			return len(d.pool.kinds[0].ready) > 0
+		})
+		spec := benchSpec(b)
+		begin := time.Now()
+		dir, ok := d.Reserve(spec)
+		if !ok {
+			b.Fatal("nothing was ready")
+		}
+		spec.Dir = dir
+		h, err := d.Start(b.Context(), spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		runTrue(b, h)
+		took = append(took, time.Since(begin))
+		if err := h.Release(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	median(b, "ready-ms", took)
+}
+
 // BenchmarkOutput measures output through the sandbox beside the docker CLI's, in MB/s.
 func BenchmarkOutput(b *testing.B) {
 	d := benchDriver(b)

@@ -48,7 +48,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 	}
 	user := cfg.User
 	if user == "" {
-		user = runnerUser()
+		user = runnerUser(e)
 	}
 	no := false
 	p.config = &container.Config{
@@ -75,6 +75,15 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 			{Type: mount.TypeBind, Source: spec.Dir, Target: spec.Dir},
 			{Type: mount.TypeBind, Source: e.init, Target: initPath, ReadOnly: true},
 		},
+	}
+	if e.secured("selinux") {
+		// The workspace is no container content, and giving it that label would change it for everybody else.
+		p.host.SecurityOpt = append(p.host.SecurityOpt, "label=disable")
+	}
+	if e.secured("userns") {
+		// Users are shifted by the engine, which would shut them out of the workspace.
+		p.host.UsernsMode = "host"
+		p.info.Notes = append(p.info.Notes, "the engine's shift of users is off for this container: its workspace is the runner's")
 	}
 	if isRoot(user) {
 		p.host.CapAdd = rootCapabilities
@@ -103,13 +112,22 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 	return p, nil
 }
 
-// runnerUser is the runner's own user and group, so that it can remove what its jobs make. Elsewhere than on Linux
-// the engine maps every user of a container to the runner's.
-func runnerUser() string {
-	if runtime.GOOS != "linux" {
-		return "0:0"
+// runnerUser is the runner's own user and group, so that it can remove what its jobs make.
+func runnerUser(e *engine) string {
+	if runtime.GOOS != "linux" || e.secured("rootless") {
+		return "0:0" // the engine maps root of a container to the runner's user
 	}
 	return fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
+}
+
+// secured reports whether the engine names a security option: "rootless", "userns", "selinux".
+func (e *engine) secured(option string) bool {
+	for _, o := range e.info.SecurityOptions {
+		if o == "name="+option || strings.HasPrefix(o, "name="+option+",") || o == option {
+			return true
+		}
+	}
+	return false
 }
 
 func isRoot(user string) bool {

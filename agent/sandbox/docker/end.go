@@ -247,7 +247,7 @@ func (h *handle) Release(ctx context.Context) error {
 // another user (F22). It is an attempt: who then removes the workspace finds out what is left.
 func (h *handle) giveBack(ctx context.Context, l *link) {
 	uid, gid := os.Getuid(), os.Getgid()
-	if runtime.GOOS != "linux" || !isRoot(h.user) || uid == 0 || h.isFrozen() {
+	if runtime.GOOS != "linux" || h.engine.secured("rootless") || !isRoot(h.user) || uid == 0 || h.isFrozen() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, giveWithin)

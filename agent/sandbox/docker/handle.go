@@ -133,13 +133,30 @@ func (h *handle) live1(ctx context.Context) error {
 	return nil
 }
 
-// attend notes when the container ends and nobody of us has ended it.
+// attend notes when the container ends and nobody of us has ended it, with what the engine knows of it.
 func (h *handle) attend(l *link) {
 	<-l.done
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.link == l && !h.ending && h.loss == nil {
+	lost := h.link == l && !h.ending && h.loss == nil
+	if lost {
 		h.loss = fmt.Errorf("docker: the container of %s has ended: %w", h.spec.Attempt, l.err)
+	}
+	h.mu.Unlock()
+	if !lost {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+	defer cancel()
+	c, err := h.engine.api.ContainerInspect(ctx, h.id)
+	if err != nil || c.State == nil || c.State.Running {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.loss = fmt.Errorf("%w (exit code %d) %s", h.loss, c.State.ExitCode, c.State.Error)
+	if c.State.OOMKilled && (h.last.oom == nil || *h.last.oom == 0) {
+		one := int64(1) // the engine knows of a kill, not of how many
+		h.last.oom = &one
 	}
 }
 

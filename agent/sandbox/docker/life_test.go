@@ -117,23 +117,28 @@ func TestF14_KilledRunnerLeavesNothing(t *testing.T) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 			label := LabelAttempt + "=" + attempt
-			if got := r.e.labelled(t, label); len(got) != 1 {
-				t.Fatalf("the dead runner's containers: %+v", got)
-			}
+			// A runner beside this test may sweep at any moment: what is gone already is as it should be.
 			if mode == "running" {
-				until(t, "the container to end with its runner", func() bool { return r.e.labelled(t, label)[0].State == "exited" })
+				until(t, "the container to end with its runner", func() bool {
+					left := r.e.labelled(t, label)
+					return len(left) == 0 || left[0].State == "exited"
+				})
 			}
-			if swept, err := r.d.Sweep(t.Context(), func(a string) bool { return a == attempt }); err != nil || len(r.e.labelled(t, label)) != 1 {
+			swept, err := r.d.Sweep(t.Context(), func(string) bool { return true })
+			if err != nil || len(swept) != 0 {
 				t.Errorf("sweep of what is kept: %+v, %v", swept, err)
 			}
-			swept, err := r.d.Sweep(t.Context(), nil)
+			swept, err = r.d.Sweep(t.Context(), func(a string) bool { return a != attempt })
 			if err != nil {
 				t.Errorf("sweep: %v", err)
 			}
-			i := slices.IndexFunc(swept, func(s sandbox.Swept) bool { return s.Attempt == attempt && s.Kind == "container" })
-			// Another test's sweep may have been faster.
+			for _, s := range swept {
+				if s.Attempt != attempt || s.Kind != "container" {
+					t.Errorf("the sweep took %+v, which was to be kept", s)
+				}
+			}
 			if left := r.e.labelled(t, label); len(left) != 0 {
-				t.Errorf("swept %+v (at %d), left %+v", swept, i, left)
+				t.Errorf("swept %+v, left %+v", swept, left)
 			}
 		})
 	}
@@ -200,11 +205,11 @@ func TestF14_SweepHeedsTheGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.e.api.NetworkRemove(context.Background(), net.ID)
+	keepOthers := func(a string) bool { return a != s.Attempt }
 	// Of a runner on another machine nothing is known: it may be about to start the container.
-	if _, err := r.d.Sweep(t.Context(), nil); err != nil || len(r.e.labelled(t, LabelAttempt+"="+s.Attempt)) != 1 {
+	if _, err := r.d.Sweep(t.Context(), keepOthers); err != nil || len(r.e.labelled(t, LabelAttempt+"="+s.Attempt)) != 1 {
 		t.Errorf("sweep within the grace: %v, or it took the container", err)
 	}
-	keepOthers := func(a string) bool { return a != s.Attempt }
 	swept, err := old.Sweep(t.Context(), keepOthers)
 	if err != nil || len(swept) != 2 || swept[0].Kind != "container" || swept[1].Kind != "network" {
 		t.Errorf("sweep past the grace: %+v, %v, wanted the container and the network", swept, err)
