@@ -83,7 +83,13 @@ func (d *Driver) Probe() (sandbox.Info, error) {
 }
 
 func (d *Driver) probed() (*machine, error) {
-	d.probe.Do(func() { d.machine, d.err = probe(d.cfg) })
+	d.probe.Do(func() {
+		if d.err = keepDescriptors(); d.err != nil {
+			d.err = fmt.Errorf("process: keep open files from commands: %w", d.err)
+			return
+		}
+		d.machine, d.err = probe(d.cfg)
+	})
 	return d.machine, d.err
 }
 

@@ -54,7 +54,7 @@ func runnerMain(role, kind, dir string) error {
 	case "spy":
 		// What a curious job reads. It reads first and searches then: the search's own arguments hold the pattern.
 		c := sandbox.Command{Args: []string{"sh", "-c", `all=$(cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n')
-echo "$all" | grep -a "rnr_$((40+` + number(kind) + `))"; echo files; cat ../secrets/* 2>/dev/null; ls ../secrets; echo end`},
+echo "$all" | grep -a "rnr_$((40+` + number(kind) + `))"; echo files; cat ../secrets/* 2>/dev/null; ls ../secrets; cat /proc/self/fd/3 2>/dev/null; echo end`},
 			Stdout: os.Stdout, Stderr: os.Stderr}
 		p, err := h.Exec(ctx, c)
 		if err != nil {
@@ -262,6 +262,13 @@ func TestF27_JobCannotReadTheRunnersCredential(t *testing.T) {
 		}
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), roleEnv+"=spy", "EVERDICT_TEST_KIND="+kind, "EVERDICT_TEST_DIR="+dir, "TOKEN="+token)
+		// Whoever starts a runner may have something open.
+		inherited, err := os.Open(filepath.Join(secrets, "credential"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer inherited.Close()
+		cmd.ExtraFiles = []*os.File{inherited}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("runner: %v\n%s", err, out)
