@@ -119,7 +119,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	limit := lease.Limit{MaxConcurrent: cmp.Or(cfg.PoolMaxConcurrent, lease.DefaultMaxConcurrent)}
-	if err := c.queue.SetLimit(ctx, gateway.LocalHome, limit); err != nil {
+	if err := c.queue.SetLimit(ctx, run.RuntimeHome(run.LocalRuntime).String(), limit); err != nil {
 		return nil, err
 	}
 	if err := c.runs.Bind(ctx, c.queue); err != nil {

@@ -95,14 +95,8 @@ func standing(err error) (link.Standing, error) {
 // evidence is late.
 func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef) (link.EvidenceSink, link.EvidenceReady, error) {
 	s, err := g.session(c)
-	if err != nil {
-		return nil, link.EvidenceReady{}, err
-	}
-	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Job, a.Epoch)
-	if errors.Is(err, store.ErrNotFound) || err == nil && (runner != s.holder.Runner.ID || a.Run != a.Job) {
-		// A run's job has the run's name: who says otherwise speaks of one attempt
-		// and means another.
-		return nil, link.EvidenceReady{}, &link.RemoteError{Code: string(protocol.CodeNotFound), Message: "this attempt is not known, or not this runner's"}
+	if err == nil {
+		err = g.own(ctx, s, a)
 	}
 	if err != nil {
 		return nil, link.EvidenceReady{}, err
@@ -120,6 +114,17 @@ func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a li
 		ready.Standing = link.Stands
 	}
 	return &sink{g: g, s: s, ref: ref(a), stored: stored}, ready, nil
+}
+
+// own refuses an attempt that this runner was never given.
+func (g *Gateway) own(ctx context.Context, s *session, a link.AttemptRef) error {
+	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Job, a.Epoch)
+	if errors.Is(err, store.ErrNotFound) || err == nil && (runner != s.holder.Runner.ID || a.Run != a.Job) {
+		// A run's job has the run's name: who says otherwise speaks of one attempt
+		// and means another.
+		return &link.RemoteError{Code: string(protocol.CodeNotFound), Message: "this attempt is not known, or not this runner's"}
+	}
+	return err
 }
 
 // sink stores the evidence of one attempt.
@@ -170,12 +175,18 @@ func (k *sink) Close() {
 
 // Ask implements link.Handler.
 func (g *Gateway) Ask(ctx context.Context, c *link.CoordinatorSession, q link.Ask) (link.Answer, error) {
-	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), q.ID, q.Question)
-	if _, stale := lease.IsStale(err); stale || errors.Is(err, store.ErrNotFound) {
-		return link.Answer{}, &link.RemoteError{Code: "stale", Message: "this attempt does not stand any more"}
+	s, err := g.session(c)
+	if err == nil {
+		err = g.own(ctx, s, q.AttemptRef) // an answer is nobody else's to hear
 	}
 	if err != nil {
 		return link.Answer{}, err
+	}
+	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), q.ID, q.Question)
+	if st, other := standing(err); other != nil {
+		return link.Answer{}, other
+	} else if st == link.Stale {
+		return link.Answer{}, &link.RemoteError{Code: string(link.Stale), Message: "this attempt does not stand any more"}
 	}
 	return link.Answer{ID: a.ID, Approved: a.Approved, Comment: a.Comment}, nil
 }

@@ -54,20 +54,27 @@ type seat struct {
 	// It is taken before Gateway.mu, and never on the writer's goroutine.
 	turn sync.Mutex
 
-	session  *session // guarded by Gateway.mu; nil: not connected
-	instance string   // guarded by Gateway.mu: the process that had it last
+	session *session // guarded by Gateway.mu; nil: not connected
+	last    process  // guarded by Gateway.mu: who had it last
 }
 
-// LocalHome is the pool whose admission limits the runners inside this process
-// count against.
-const LocalHome = "runtime " + run.LocalRuntime
+// process is one life of a runner's program.
+type process struct{ instance, host string }
+
+// replaces says that a process has come after another one, which is gone. A
+// machine lets one process at a time use a credential, and that one sweeps what
+// the one before it left, before it connects. Of a process on another machine
+// nothing is known: it may still be at work.
+func (p process) replaces(before process) bool {
+	return before.instance != "" && before.instance != p.instance && before.host == p.host
+}
 
 // session is a runner that is connected.
 type session struct {
 	link      *link.CoordinatorSession
 	workspace string
 	holder    run.Holder
-	instance  string
+	process   process
 	detach    func()
 
 	mu     sync.Mutex
@@ -145,22 +152,24 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 // it is taken over, and each lease that it holds gets its verdict.
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
 	record := c.Principal().Value.(*store.RunnerRecord)
-	s := &session{link: c, workspace: record.Workspace, instance: h.Instance}
+	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
 	s.holder = run.Holder{Runner: record.Runner}
 	s.holder.Runner.Hostname = h.Hostname
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 
+	at := g.seat(record.ID)
+	at.turn.Lock()
+	defer at.turn.Unlock()
+	// In its turn as well: of two sessions that come at once, the one that gets the
+	// seat last is also the one that is shown.
 	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
 		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
 		Capabilities: capabilities, Slots: h.Slots,
 	})
-	at := g.seat(record.ID)
-	at.turn.Lock()
-	defer at.turn.Unlock()
 	g.mu.Lock()
 	s.holder.Local = g.local[record.ID]
-	old, before := at.session, at.instance
-	at.session, at.instance = s, h.Instance
+	old, before := at.session, at.last
+	at.session, at.last = s, s.process
 	g.mu.Unlock()
 	if old != nil {
 		g.takeOver(old, s)
@@ -170,12 +179,12 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	if g.cfg.Runners.Revoked(record.ID) {
 		return link.Welcome{}, &link.RevokedError{Message: "this runner was revoked"}
 	}
-	home := "runner " + record.ID // a paired machine's slots are its own limit
+	home := run.RunnerPool(record.ID) // a paired machine's slots are its own limit
 	if s.holder.Local {
-		home = LocalHome
+		home = run.RuntimeHome(run.LocalRuntime)
 	}
 	s.set(lease.Runner{
-		ID: record.ID, Home: home, Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
+		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
@@ -183,10 +192,9 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		return link.Welcome{}, err
 	}
 	for _, missing := range adopted.Missing {
-		// Another process of this runner held it and is gone: that one swept what
-		// it ran before it connected. The same process has only lost an answer,
-		// and asks again.
-		if before == "" || before == h.Instance {
+		// The same process has only lost an answer, and asks again; of one on
+		// another machine the lease has to run out.
+		if !s.process.replaces(before) {
 			continue
 		}
 		if err := g.cfg.Runs.GiveBack(ctx, missing.Ref, "the runner was restarted"); err != nil {
@@ -223,7 +231,7 @@ func (g *Gateway) connected(runnerID string) *session {
 // reconnected is told nothing.
 func (g *Gateway) takeOver(old, s *session) {
 	reason := link.CloseReason{Code: link.CloseNormal, Message: "reconnected"}
-	if old.instance != s.instance {
+	if old.process.instance != s.process.instance {
 		reason = link.CloseReason{Code: link.CloseTakenOver,
 			Message: fmt.Sprintf("another process on %s uses this runner's credential", s.holder.Runner.Hostname)}
 		g.log.Warn("runner taken over by another process", "runner", s.holder.Runner.ID, "host", s.holder.Runner.Hostname)
@@ -340,6 +348,9 @@ func (g *Gateway) serve(at *seat) {
 		return
 	}
 	r := s.lease()
+	if r.ID == "" {
+		return // its hello was refused, and it is on its way out
+	}
 	serves := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local)
 	if slices.Equal(serves, r.Serves) {
 		return

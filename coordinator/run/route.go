@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,22 +13,6 @@ import (
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
-
-// LocalRuntime is the id of the runtime that runners inside the coordinator's
-// process serve.
-const LocalRuntime = "local"
-
-// Pools are named so that a person who reads one in a sentence knows what it is.
-func runnerPool(id string) string                  { return "runner " + id }
-func workspacePool(workspace string) string        { return workspace + "/" + protocol.TargetSelfWorkspace }
-func selfPool(workspace, subject string) string    { return workspace + "/self of " + subject }
-func runtimePool(workspace, runtime string) string { return workspace + "/runtime " + runtime }
-func autoPool(workspace, subject string) string    { return workspace + autoInfix + subject }
-func autoSubject(workspace, pool string) (string, bool) {
-	return strings.CutPrefix(pool, workspace+autoInfix)
-}
-
-const autoInfix = "/auto for "
 
 // audience knows for whom runs were submitted to "auto", since every runner that
 // belongs to a whole workspace serves each of those.
@@ -41,11 +26,7 @@ type audience struct {
 func (a *audience) add(workspace, subject string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	subjects := a.known[workspace]
-	if subjects == nil {
-		subjects = map[string]bool{}
-		a.known[workspace] = subjects
-	}
+	subjects := a.subjects(workspace)
 	if subjects[subject] {
 		return false
 	}
@@ -53,32 +34,37 @@ func (a *audience) add(workspace, subject string) bool {
 	return true
 }
 
-// pools are the auto pools of a workspace, or of all ("").
+// meet notes a workspace of which no subject is known.
+func (a *audience) meet(workspace string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.subjects(workspace)
+}
+
+func (a *audience) subjects(workspace string) map[string]bool {
+	if a.known[workspace] == nil {
+		a.known[workspace] = map[string]bool{}
+	}
+	return a.known[workspace]
+}
+
+// pools are the names of the auto pools of a workspace, in order.
 func (a *audience) pools(workspace string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var pools []string
-	for w, subjects := range a.known {
-		if workspace != "" && w != workspace {
-			continue
-		}
-		for subject := range subjects {
-			pools = append(pools, autoPool(w, subject))
-		}
+	for subject := range a.known[workspace] {
+		pools = append(pools, autoPool(workspace, subject).String())
 	}
 	slices.Sort(pools)
 	return pools
 }
 
+// workspaces are those in which somebody has submitted, in order.
 func (a *audience) workspaces() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []string
-	for w := range a.known {
-		all = append(all, w)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(a.known))
 }
 
 // OnAudience sets who is told that the runners of a workspace must serve
@@ -89,25 +75,26 @@ func (s *Service) OnAudience(f func(workspace string)) {
 	s.audience.grown = f
 }
 
-// Serves are the pools that a runner takes jobs from, its own first. Local is for
-// runners inside this process.
+// Serves are the names of the pools that a runner takes jobs from, its own first.
+// Local is for runners inside this process.
 func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []string {
-	if local {
-		var pools []string
+	own := RunnerPool(r.ID)
+	switch {
+	case local:
+		serves := names(own)
 		for _, w := range s.audience.workspaces() {
-			pools = append(pools, runtimePool(w, LocalRuntime))
+			serves = append(append(serves, runtimePool(w, LocalRuntime).String()), s.audience.pools(w)...)
 		}
-		return append(append([]string{runnerPool(r.ID)}, pools...), s.audience.pools("")...)
+		return serves
+	case r.Owner == pairing.WorkspaceOwner(workspace):
+		return append(names(own, workspacePool(workspace)), s.audience.pools(workspace)...)
 	}
-	if r.Owner == pairing.WorkspaceOwner(workspace) {
-		return append([]string{runnerPool(r.ID), workspacePool(workspace)}, s.audience.pools(workspace)...)
-	}
-	return []string{runnerPool(r.ID), selfPool(workspace, r.Owner), autoPool(workspace, r.Owner)}
+	return names(own, selfPool(workspace, r.Owner), autoPool(workspace, r.Owner))
 }
 
 // route is where a run goes.
 type route struct {
-	pool string
+	pool Pool
 	why  string
 }
 
@@ -162,7 +149,7 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
 			WithHint("a personal runner takes its owner's runs only")
 	}
-	return route{runnerPool(r.ID), fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
+	return route{RunnerPool(r.ID), fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
 }
 
 func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []string) (route, error) {

@@ -62,8 +62,11 @@ func (s *Service) Bind(ctx context.Context, q *lease.Queue) error {
 		return err
 	}
 	for _, c := range stats.Counts {
-		if subject, ok := autoSubject(c.Workspace, c.Pool); ok {
-			s.audience.add(c.Workspace, subject)
+		switch p, _ := parsePool(c.Pool); p.kind {
+		case poolAuto:
+			s.audience.add(p.workspace, p.of)
+		case poolRuntime:
+			s.audience.meet(p.workspace)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
 	}
-	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool, Requirements: needs}
+	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool.String(), Requirements: needs}
 	if req.Priority == protocol.ClassBatch {
 		job.Class = lease.Batch
 	}
@@ -95,7 +95,7 @@ func (s *Service) record(p auth.Principal, req *protocol.RunRequest, h *protocol
 		Trigger:         req.Trigger,
 		CreatedBy:       p.Subject,
 		Origin:          req.Origin,
-		Placement:       &protocol.RunPlace{Where: "runtime", Target: req.Target(), Pool: to.pool, Why: to.why},
+		Placement:       &protocol.RunPlace{Where: "runtime", Target: req.Target(), Pool: to.pool.String(), Why: to.why},
 		CreatedAt:       now,
 		UpdatedAt:       now,
 	}
