@@ -32,10 +32,13 @@ func malformed(stage, message string) *protocol.Failure {
 func bound(r *protocol.CaseResult) {
 	if n := len(r.Scores); n > maxScores {
 		r.Scores = slices.Clone(r.Scores[:maxScores])
-		if r.Failure == nil {
-			r.Failure = malformed(protocol.StageGrade, fmt.Sprintf("the graders produced %d scores, the limit is %d", n, maxScores))
-			r.Failure.Limit = &protocol.Limit{Name: "scores", Unit: "scores", Configured: maxScores, Measured: float64(n)}
+		f := malformed(protocol.StageGrade, fmt.Sprintf("the graders produced %d scores, the limit is %d", n, maxScores))
+		f.Limit = &protocol.Limit{Name: "scores", Unit: "scores", Configured: maxScores, Measured: float64(n)}
+		if was := r.Failure; was != nil {
+			f.Message += "; before that: " + was.Message
+			f.LogTail = was.LogTail
 		}
+		r.Failure = f
 	}
 	for i := range r.Scores {
 		s := &r.Scores[i]

@@ -49,16 +49,21 @@ func (s *Service) requeued(tx *sqlite.Tx, ev *lease.Event) error {
 	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
 		r.Status, r.StartedAt, r.Suspended, r.Provenance = protocol.StatusQueued, nil, nil, nil
 		r.UpdatedAt = protocol.At(ev.At)
-		if r.Placement != nil && !ev.Deadline.IsZero() {
-			at := protocol.At(ev.Deadline)
-			r.Placement.QueueDeadline = &at
-		}
+		waitsUntil(r, ev)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	return s.event(tx, ev, protocol.RunRequeued, message)
+}
+
+// waitsUntil notes the queue deadline of a run that waits for a runner again.
+func waitsUntil(r *protocol.Run, ev *lease.Event) {
+	if r.Placement != nil && !ev.Deadline.IsZero() {
+		at := protocol.At(ev.Deadline)
+		r.Placement.QueueDeadline = &at
+	}
 }
 
 // causeSentence says why the queue took an attempt away.
@@ -97,6 +102,9 @@ func (s *Service) parked(tx *sqlite.Tx, ev *lease.Event) error {
 	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
 		at := protocol.At(ev.At)
 		r.Status, r.UpdatedAt = protocol.StatusSuspended, at
+		if ev.State == lease.Parked && r.Placement != nil {
+			r.Placement.QueueDeadline = nil
+		}
 		if r.Suspended == nil { // else Ask has written the question
 			r.Suspended = &protocol.Suspension{Kind: protocol.ApprovalBeforeStart, Since: at}
 		}
@@ -114,6 +122,7 @@ func (s *Service) resumed(tx *sqlite.Tx, ev *lease.Event) error {
 		if ev.State == lease.Leased {
 			r.Status = protocol.StatusRunning
 		}
+		waitsUntil(r, ev)
 		return nil
 	})
 	if err != nil {
@@ -122,26 +131,19 @@ func (s *Service) resumed(tx *sqlite.Tx, ev *lease.Event) error {
 	return s.event(tx, ev, protocol.RunResumed, ev.Reason)
 }
 
-// settled writes the end of a run that the queue decided. What a holder settled
-// has its result from Finish.
+// settled writes the end of a run that the queue decided. What ended with a
+// result has been written by Finish.
 func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
 	if ev.Outcome == lease.Succeeded || ev.Outcome == lease.Failed {
 		return nil
 	}
-	failure := s.failureOf(ev)
-	if ev.Outcome == lease.Exhausted && ev.Attempt > 0 {
-		// The last attempt may have said itself what went wrong.
-		a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
-		if err != nil {
-			return err
-		}
-		if a.Result != nil && a.Result.Failure != nil {
-			failure = *a.Result.Failure
-		}
-	}
+	failure := failureOf(ev)
 	outcome := protocol.AttemptExpired
-	if ev.Outcome == lease.Cancelled || ev.Outcome == lease.Rejected {
+	switch {
+	case ev.Outcome == lease.Cancelled || ev.Outcome == lease.Rejected:
 		outcome = protocol.AttemptCancelled
+	case ev.Cause == lease.CauseCaller:
+		outcome = protocol.AttemptReleased
 	}
 	if err := s.endAttempt(tx, ev, outcome, failure.Message); err != nil {
 		return err
@@ -163,16 +165,21 @@ func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
 
 // fail ends a record without a result.
 func fail(r *protocol.Run, f *protocol.Failure, at protocol.Time) {
-	r.Status, r.UpdatedAt, r.FinishedAt, r.Suspended = protocol.StatusFailed, at, &at, nil
+	end(r, protocol.StatusFailed, at)
 	r.Failure = f
 	r.Error = &protocol.RunError{Code: f.Code, Message: f.Message}
 	r.Verdict, r.VerdictBasis = nil, nil
+}
+
+// end takes from a record what it waited for.
+func end(r *protocol.Run, status protocol.Status, at protocol.Time) {
+	r.Status, r.UpdatedAt, r.FinishedAt, r.Suspended = status, at, &at, nil
 	if r.Placement != nil {
 		r.Placement.QueueDeadline = nil
 	}
 }
 
-func (s *Service) failureOf(ev *lease.Event) protocol.Failure {
+func failureOf(ev *lease.Event) protocol.Failure {
 	f := protocol.Failure{Stage: protocol.StageDispatch, Class: protocol.ClassInfra, RunnerID: ev.Runner}
 	if ev.Started {
 		f.Stage = protocol.StageRun

@@ -51,7 +51,7 @@ func TestP8_QueueFailures(t *testing.T) {
 				Limit: &protocol.Limit{Name: "maxAttempts", Unit: "attempts", Configured: 1, Measured: 1}},
 		},
 	} {
-		if d := cmp.Diff(row.want, new(Service).failureOf(&row.ev)); d != "" {
+		if d := cmp.Diff(row.want, failureOf(&row.ev)); d != "" {
 			t.Errorf("%s (-want):\n%s", name, d)
 		}
 	}

@@ -45,6 +45,8 @@ func (s *Service) Reject(ctx context.Context, p auth.Principal, id string, d pro
 	return s.decide(ctx, p, id, d, false)
 }
 
+var errOtherQuestion = errors.New("run: waits for another decision")
+
 func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d protocol.Decision, approved bool) (protocol.Run, error) {
 	run, err := s.find(ctx, p, id)
 	if err != nil {
@@ -54,14 +56,29 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision: it is %s", run.ID, run.Status)
 	}
 	asked := *run.Suspended
+	// Who decides has seen one question: another one, asked while they thought, is
+	// not answered by it.
+	same := func(tx *sqlite.Tx) error {
+		return s.cfg.Store.UpdateRun(tx, run.ID, func(r *protocol.Run) error {
+			if r.Suspended == nil || r.Suspended.Kind != asked.Kind || r.Suspended.ID != asked.ID {
+				return errOtherQuestion
+			}
+			return nil
+		})
+	}
 	verb := "rejected"
 	if approved {
 		verb = "approved"
 	}
 	if asked.Kind == protocol.ApprovalBeforeStart && !approved {
-		_, err = s.queue.Reject(ctx, run.ID, sentence("by "+p.Subject, d.Comment))
+		_, err = s.queue.Reject(ctx, run.ID, sentence("by "+p.Subject, d.Comment), lease.With(func(tx *sqlite.Tx, _ *lease.Event) error {
+			return same(tx)
+		}))
 	} else {
 		err = s.queue.Resume(ctx, run.ID, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			if err := same(tx); err != nil {
+				return err
+			}
 			ev.Reason = sentence(verb+" by "+p.Subject, d.Comment)
 			if asked.Kind != protocol.SuspendedAsk {
 				return nil
@@ -79,6 +96,10 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 	var state *lease.StateError
 	if errors.As(err, &state) {
 		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision any more: it is %s", run.ID, state.State)
+	}
+	if errors.Is(err, errOtherQuestion) {
+		return protocol.Run{}, protocol.Conflict("run %s does not wait for this decision any more", run.ID).
+			WithHint("read the run again: it may ask something else by now")
 	}
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: decide %s: %w", id, err)

@@ -3,8 +3,8 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
@@ -27,7 +27,7 @@ func (s *Service) result(ctx context.Context, r *protocol.Run) (*protocol.CaseRe
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
-	if err != nil || a.Result == nil {
+	if err != nil || a.Result == nil || a.LateAt != nil { // a late result is the attempt's, not the run's
 		return nil, err
 	}
 	res := a.Result
@@ -110,17 +110,21 @@ func copyLog(w io.Writer, a *evidence.Attempt, ctx context.Context, o evidence.L
 	return nil
 }
 
-// Trace is a page of the run's trace. The cursor is where the next event begins.
+// Trace is a page of the run's trace. The cursor is where the next event begins;
+// when another attempt has begun meanwhile, that is its first one.
 func (s *Service) Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error) {
 	r, err := s.find(ctx, p, id)
 	if err != nil {
 		return protocol.TracePage{}, err
 	}
 	page := protocol.TracePage{Status: r.Status, Events: []protocol.TraceEvent{}}
-	var offset int64
+	at := traceCursor{attempt: r.Attempt}
 	if cursor != "" {
-		if offset, err = strconv.ParseInt(cursor, 10, 64); err != nil || offset < 0 {
-			return page, protocol.BadRequest("cursor: not one that this trace has given").WithHint("leave it out to begin at the first event")
+		if at, err = parseTraceCursor(cursor); err != nil {
+			return page, err
+		}
+		if at.attempt != r.Attempt {
+			at = traceCursor{attempt: r.Attempt}
 		}
 	}
 	a, err := s.attempt(r)
@@ -132,23 +136,35 @@ func (s *Service) Trace(ctx context.Context, p auth.Principal, id, cursor string
 	if r.FinishedAt != nil {
 		page.SealedAt = r.FinishedAt
 	}
-	for rec, err := range a.Trace(ctx, evidence.TraceOptions{Offset: offset}) {
+	for rec, err := range a.Trace(ctx, evidence.TraceOptions{Offset: at.offset}) {
 		if err != nil {
 			return page, err
 		}
 		if len(page.Events) >= limit {
-			page.Next = strconv.FormatInt(rec.Offset, 10)
+			page.Next = traceCursor{r.Attempt, rec.Offset}.String()
 			break
 		}
 		page.Events = append(page.Events, event(rec))
 		if !r.Status.Terminal() {
-			page.Next = strconv.FormatInt(rec.Next, 10)
+			page.Next = traceCursor{r.Attempt, rec.Next}.String()
 		}
 	}
 	if page.Next == "" && !r.Status.Terminal() {
-		page.Next = strconv.FormatInt(offset, 10)
+		page.Next = at.String()
 	}
 	return page, nil
+}
+
+// traceCursor is a place in the trace of one attempt.
+type traceCursor struct{ attempt, offset int64 }
+
+func (c traceCursor) String() string { return fmt.Sprintf("%d-%d", c.attempt, c.offset) }
+
+func parseTraceCursor(s string) (c traceCursor, err error) {
+	if _, err := fmt.Sscanf(s, "%d-%d", &c.attempt, &c.offset); err != nil || min(c.attempt, c.offset) < 0 || c.String() != s {
+		return traceCursor{}, protocol.BadRequest("cursor: not one that this trace has given").WithHint("leave it out to begin at the first event")
+	}
+	return c, nil
 }
 
 // Diff opens what the run changed.
@@ -158,23 +174,29 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string) (io.Rea
 		return nil, err
 	}
 	none := protocol.NotFound("run %s has no diff: it is %s", r.ID, r.Status)
-	a, err := s.attempt(r)
+	stored, err := s.cfg.Store.Attempt(ctx, r.ID, r.Attempt)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, none
+	}
 	if err != nil {
 		return nil, err
 	}
-	if a == nil {
+	// Before the result has come, what is stored may be the beginning of a diff.
+	if stored.Result == nil || !r.Status.Terminal() {
 		return nil, none
+	}
+	a, err := s.cfg.Evidence.Attempt(r.ID, r.Attempt)
+	if err != nil {
+		return nil, err
 	}
 	defer a.Close()
 	body, err := a.Open(protocol.ChannelDiff)
-	if !errors.Is(err, evidence.ErrNotFound) {
-		return body, err
-	}
-	stored, err := s.cfg.Store.Attempt(ctx, r.ID, r.Attempt)
-	if err != nil {
+	switch {
+	case err == nil:
+		return body, nil
+	case !errors.Is(err, evidence.ErrNotFound):
 		return nil, err
-	}
-	if stored.Result == nil || stored.Result.Snapshot.Kind != protocol.EnvRepo {
+	case stored.Result.Snapshot.Kind != protocol.EnvRepo:
 		return nil, none
 	}
 	return io.NopCloser(new(noBytes)), nil // the agent changed nothing

@@ -21,8 +21,8 @@ func parsePosition(s string) (p position, err error) {
 	if s == "" {
 		return p, nil
 	}
-	if _, err := fmt.Sscanf(s, "%d-%d-%d", &p.attempt, &p.trace, &p.log); err != nil || p.attempt < 0 || p.trace < 0 || p.log < 0 {
-		return p, protocol.BadRequest("%q is not the id of an event of this stream", protocol.Clip(s, 80)).
+	if _, err := fmt.Sscanf(s, "%d-%d-%d", &p.attempt, &p.trace, &p.log); err != nil || min(p.attempt, p.trace, p.log) < 0 || p.String() != s {
+		return position{}, protocol.BadRequest("%q is not the id of an event of this stream", protocol.Clip(s, 80)).
 			WithHint("leave Last-Event-ID out to begin at the start")
 	}
 	return p, nil

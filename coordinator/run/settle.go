@@ -100,7 +100,7 @@ func (s *Service) Finish(ctx context.Context, ref lease.Ref, h Holder, doc []byt
 	var err error
 	if f := result.Failure; f != nil && f.Retryable && f.Class == protocol.ClassInfra {
 		_, err = s.queue.Retry(ctx, ref, f.Message, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
-			return s.putResult(tx, ev, protocol.AttemptReleased, f.Message, result)
+			return s.retried(tx, ev, result)
 		}))
 	} else {
 		err = s.settle(ctx, ref, result)
@@ -158,18 +158,43 @@ func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.Ca
 		}
 	}
 	return s.queue.Settle(ctx, ref, res, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
-		if err := s.putResult(tx, ev, attempt, res.Reason, result); err != nil {
-			return err
-		}
-		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
-			apply(r, result, protocol.At(ev.At))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return s.event(tx, ev, protocol.RunSettled, res.Reason)
+		return s.conclude(tx, ev, attempt, result)
 	}))
+}
+
+// retried writes what a result with a failure that a retry can help has led to.
+func (s *Service) retried(tx *sqlite.Tx, ev *lease.Event, result *protocol.CaseResult) error {
+	switch {
+	case ev.Kind != lease.JobSettled: // another attempt follows
+		return s.putResult(tx, ev, protocol.AttemptReleased, result.Failure.Message, result)
+	case ev.Outcome == lease.Exhausted: // this was the last
+		return s.conclude(tx, ev, protocol.AttemptSettled, result)
+	}
+	// A person has asked for the end meanwhile: that is why nobody tries again.
+	f := failureOf(ev)
+	f.LogTail = result.Failure.LogTail
+	result.Failure = &f
+	return s.conclude(tx, ev, protocol.AttemptCancelled, result)
+}
+
+// conclude writes the end of a run with the result of its last attempt.
+func (s *Service) conclude(tx *sqlite.Tx, ev *lease.Event, outcome string, result *protocol.CaseResult) error {
+	message := ""
+	if result.Failure != nil {
+		message = result.Failure.Message
+	}
+	// First the record: apply completes the result.
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		apply(r, result, protocol.At(ev.At))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.putResult(tx, ev, outcome, message, result); err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunSettled, message)
 }
 
 // apply writes the result into the record: what lists show.
@@ -177,7 +202,7 @@ func apply(r *protocol.Run, result *protocol.CaseResult, at protocol.Time) {
 	if result.Failure != nil {
 		fail(r, result.Failure, at)
 	} else {
-		r.Status, r.UpdatedAt, r.FinishedAt, r.Suspended = protocol.StatusSucceeded, at, &at, nil
+		end(r, protocol.StatusSucceeded, at)
 	}
 	if result.Harness == "" && r.ResolvedHarness != nil {
 		result.Harness = r.ResolvedHarness.String()
@@ -185,6 +210,9 @@ func apply(r *protocol.Run, result *protocol.CaseResult, at protocol.Time) {
 	result.CaseID = r.CaseID
 	r.Scores, r.Usage, r.Provenance = result.Scores, result.Usage, result.Provenance
 	r.Attempt = result.Provenance.Attempt
+	if f := result.Failure; f != nil && f.Reason == protocol.ReasonMalformed {
+		return // what is left of such a result is no ground for a verdict
+	}
 	r.Verdict, r.VerdictBasis = verdict.Decide(result.Scores, result.Failure)
 }
 
@@ -201,6 +229,7 @@ func (s *Service) putResult(tx *sqlite.Tx, ev *lease.Event, outcome, message str
 // late keeps the result of an attempt that does not stand any more, beside the
 // record and without touching it (P2).
 func (s *Service) late(ctx context.Context, ref lease.Ref, h Holder, result *protocol.CaseResult) (Finished, error) {
+	done := Late
 	err := s.cfg.Store.DB().Write(ctx, func(tx *sqlite.Tx) error {
 		a, err := s.cfg.Store.ReadAttempt(tx, ref.Job, ref.Attempt)
 		if err != nil {
@@ -209,7 +238,10 @@ func (s *Service) late(ctx context.Context, ref lease.Ref, h Holder, result *pro
 		if a.Runner != h.Runner.ID {
 			return store.ErrNotFound // somebody else's attempt
 		}
-		if a.LateAt != nil || a.Result != nil { // a repeat
+		if a.Result != nil { // a repeat
+			if a.LateAt == nil { // of what led to another attempt, or was the last
+				done = Accepted
+			}
 			return nil
 		}
 		at := s.now()
@@ -227,7 +259,7 @@ func (s *Service) late(ctx context.Context, ref lease.Ref, h Holder, result *pro
 		return 0, fmt.Errorf("run: keep the late result of %s: %w", ref.Job, err)
 	}
 	s.watch.wake(ref.Job)
-	return Late, nil
+	return done, nil
 }
 
 // AttemptRunner is the runner that an attempt was leased to, or store.ErrNotFound.
