@@ -58,19 +58,35 @@ type progress struct {
 	wg     sync.WaitGroup
 	live   bool
 	began  time.Time
+	// reasons are why the run waits, as they are found out.
+	reasons chan string
+	// asking ends the question that is under way.
+	asking context.CancelFunc
 
 	status protocol.Status
 	total  int64
 	last   string
+	// reason was said last, saidAt is when.
+	reason string
+	saidAt time.Time
 }
 
 // redraw is how often the elapsed time moves.
 const redraw = 250 * time.Millisecond
 
+// Why a run waits is asked soon, since most runs wait for nothing, and then now
+// and again; another reason is said once per sayAgain at most.
+const (
+	askFirst = 500 * time.Millisecond
+	askAgain = 5 * time.Second
+	sayAgain = 30 * time.Second
+)
+
 func (a *app) startProgress(ctx context.Context, c *client.Client, id string) *progress {
 	p := &progress{
 		a: a, ctx: ctx, client: c, id: id, events: make(chan protocol.LiveEvent), done: make(chan struct{}),
 		live: a.isTerminal(a.err) && a.getenv("TERM") != "dumb", began: a.now(),
+		reasons: make(chan string), asking: func() {},
 	}
 	p.wg.Go(p.run)
 	return p
@@ -88,11 +104,15 @@ func (p *progress) stop() {
 func (p *progress) run() {
 	tick := time.NewTicker(redraw)
 	defer tick.Stop()
+	defer func() { p.asking() }()
 	for {
 		select {
 		case e := <-p.events:
 			p.take(e)
+		case reason := <-p.reasons:
+			p.waits(reason)
 		case <-tick.C:
+			p.line(p.a.contact.news(p.client.BaseURL()))
 			p.draw()
 		case <-p.done:
 			p.clear()
@@ -116,6 +136,10 @@ func (p *progress) take(e protocol.LiveEvent) {
 		return
 	}
 	p.status = e.Status
+	p.asking()
+	if p.status == protocol.StatusQueued {
+		p.ask()
+	}
 	switch {
 	case p.a.quiet:
 	case p.status == protocol.StatusSuspended:
@@ -125,6 +149,56 @@ func (p *progress) take(e protocol.LiveEvent) {
 		fmt.Fprintf(p.a.err, "%s %s after %s\n", p.id, p.status, span(p.a.now().Sub(p.began)))
 	}
 	p.draw()
+}
+
+// ask finds out why the run waits for as long as it is queued, apart from the
+// goroutine that draws.
+func (p *progress) ask() {
+	if p.a.quiet {
+		return
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.asking = cancel
+	p.wg.Go(func() {
+		next := time.NewTimer(askFirst)
+		defer next.Stop()
+		for {
+			select {
+			case <-next.C:
+			case <-ctx.Done():
+				return
+			}
+			// That the server is away is said by whoever watches the run.
+			if view, err := p.client.Placement(ctx, p.id); err == nil && view.Placement != nil && view.Placement.BlockedReason != "" {
+				select {
+				case p.reasons <- view.Placement.BlockedReason:
+				case <-ctx.Done():
+					return
+				}
+			}
+			next.Reset(askAgain)
+		}
+	})
+}
+
+// waits says why the run waits: when that is first known, and when it has changed.
+func (p *progress) waits(reason string) {
+	now := p.a.now()
+	if reason = oneLine(reason, 400); reason == p.reason || !p.saidAt.IsZero() && now.Sub(p.saidAt) < sayAgain {
+		return
+	}
+	p.reason, p.saidAt = reason, now
+	p.line(p.id + " waits: " + reason)
+	p.draw()
+}
+
+// line is said for good, above the line that is rewritten.
+func (p *progress) line(text string) {
+	if text == "" || p.a.quiet {
+		return
+	}
+	p.clear()
+	fmt.Fprintln(p.a.err, text)
 }
 
 // question is what a suspended run waits for, from its record: the stream says
