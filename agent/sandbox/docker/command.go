@@ -38,7 +38,6 @@ type command struct {
 	ran0    time.Duration // the handle's running and frozen time at the start
 	frozen0 time.Duration
 	lastOut atomic.Int64 // running time of the last output, since ran0
-	pid     int          // init's number of the main process; valid when ready
 
 	ready chan struct{} // closed when it has started, or could not: startErr
 	ended chan struct{} // closed when the main process is gone
@@ -185,9 +184,17 @@ func (c *command) run() {
 
 // ---- what the link tells; never waits ----
 
-func (c *command) onStarted(pid int) {
-	c.pid = pid
-	close(c.ready)
+func (c *command) onStarted() { c.once(c.ready) }
+
+// once closes a channel that may be closed already.
+func (c *command) once(ch chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
 }
 
 // Where a start failed; init.c has the same numbers.
@@ -216,9 +223,9 @@ func (c *command) onError(where, errno uint32) {
 	c.mu.Lock()
 	c.startErr = err
 	c.mu.Unlock()
-	close(c.ready)
+	c.once(c.ready)
 	c.endNow(0, false)
-	close(c.gone)
+	c.once(c.gone)
 }
 
 func (c *command) onOutput(i int, p []byte, bp *[]byte) (kept bool) {
@@ -266,20 +273,16 @@ func (c *command) endNow(status uint32, known bool) {
 }
 
 func (c *command) onOver(lost bool) {
+	// Without a word before, its supervisor was killed before it could say that the main process runs: perhaps by that.
+	c.once(c.ready)
 	c.mu.Lock()
-	select {
-	case <-c.ready:
-	default:
-		// Its supervisor was killed before it could say that the main process runs: perhaps by that.
-		close(c.ready)
-	}
 	c.lost = lost
 	c.mu.Unlock()
 	if lost {
 		c.h.lostCommand()
 	}
 	c.endNow(0, false)
-	close(c.gone)
+	c.once(c.gone)
 }
 
 // cutOff says that the connection is over, and with it the container's life.
@@ -296,11 +299,7 @@ func (c *command) cutOff(err error) {
 	for _, s := range c.streams {
 		s.end()
 	}
-	select {
-	case <-c.gone:
-	default:
-		close(c.gone)
-	}
+	c.once(c.gone)
 }
 
 // ---- stdin ----

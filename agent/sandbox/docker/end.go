@@ -136,7 +136,7 @@ func (h *handle) restart(ctx context.Context) error {
 	h.mu.Lock()
 	h.paused, h.stopped = false, false
 	h.mu.Unlock()
-	if err := h.live1(ctx); err != nil {
+	if err := h.bringUp(ctx); err != nil {
 		err = fmt.Errorf("start the killed container again: %w", err)
 		h.mu.Lock()
 		h.loss = err

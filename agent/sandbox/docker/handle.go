@@ -84,7 +84,7 @@ func (h *handle) start(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("docker: start %s: create the container: %w", h.spec.Attempt, err), h.undo(ctx, p.name))
 	}
 	h.id = made.ID
-	if err := h.live1(ctx); err != nil {
+	if err := h.bringUp(ctx); err != nil {
 		return errors.Join(startError(h.spec, err), h.undo(ctx, h.id))
 	}
 	return nil
@@ -98,8 +98,8 @@ func startError(spec sandbox.Spec, err error) error {
 	return fmt.Errorf("docker: start %s: %w", spec.Attempt, err)
 }
 
-// live1 begins a life of the container: it is attached before it starts, so that nothing init says is missed.
-func (h *handle) live1(ctx context.Context) error {
+// bringUp begins a life of the container: it is attached before it starts, so that nothing init says is missed.
+func (h *handle) bringUp(ctx context.Context) error {
 	api := h.engine.api
 	conn, err := api.ContainerAttach(ctx, h.id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -153,7 +153,7 @@ func (h *handle) attend(l *link) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.loss = fmt.Errorf("%w (exit code %d) %s", h.loss, c.State.ExitCode, c.State.Error)
+	h.loss = fmt.Errorf("%w; process 1 exited with %d %s", h.loss, c.State.ExitCode, c.State.Error)
 	if c.State.OOMKilled && (h.last.oom == nil || *h.last.oom == 0) {
 		one := int64(1) // the engine knows of a kill, not of how many
 		h.last.oom = &one
@@ -179,7 +179,13 @@ func (h *handle) undo(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
 	for try := 0; ; try++ {
-		err := h.engine.remove(ctx, name)
+		c, err := h.engine.api.ContainerInspect(ctx, name)
+		if err == nil && c.Config.Labels[LabelRunner] != string(h.driver.owner) {
+			return nil // another runner's, of the same name
+		}
+		if err == nil {
+			err = h.engine.remove(ctx, c.ID)
+		}
 		if err == nil || !cerrdefs.IsNotFound(err) || h.id != "" {
 			return ignoreMissing(err)
 		}

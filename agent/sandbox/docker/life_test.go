@@ -320,6 +320,10 @@ func TestHardening(t *testing.T) {
 	if exit := b.wait(b.exec(sh("mknod /dev/x b 1 1 || mount -t tmpfs none /mnt || echo x >/.everdict-init"))); exit.Success() {
 		t.Error("a command made a device, a mount, or overwrote init")
 	}
+	// Nobody inside can speak in init's name, or listen to it: its descriptors are out of reach for its own user, too.
+	if out := b.ok(`for p in 1 $PPID; do readlink /proc/$p/fd/1; (echo forged >/proc/$p/fd/1) && echo open; cat /proc/$p/mem /proc/$p/fd/0; done 2>/dev/null; true`); out != "" {
+		t.Errorf("init's descriptors can be reached: %q", out)
+	}
 	none := r.start(func(s *sandbox.Spec) { s.Network = sandbox.NetworkNone })
 	if out := none.ok("ls /sys/class/net"); out != "lo\n" {
 		t.Errorf("network none has %q", out)

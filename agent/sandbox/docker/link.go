@@ -206,7 +206,7 @@ func (l *link) take(kind, flag byte, id uint32, p []byte, bp *[]byte) (kept bool
 	}
 	switch kind {
 	case framePid:
-		c.onStarted(int(number()))
+		c.onStarted()
 	case frameError:
 		where := number()
 		if len(p) < 8 {
