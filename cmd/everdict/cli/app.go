@@ -44,6 +44,8 @@ type app struct {
 	getenv func(string) string
 	now    func() time.Time
 	schema []config.Key
+	// program is how this program was started, as a shell takes it.
+	program string
 
 	configFile string
 	output     string
@@ -88,7 +90,7 @@ func New(h Hooks) *cobra.Command { return newApp(h).root() }
 func newApp(h Hooks) *app {
 	return &app{
 		hooks: h, in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv, now: time.Now,
-		schema: config.Schema(config.Home(), os.Getenv), hurry: make(chan struct{}),
+		schema: config.Schema(config.Home(), os.Getenv), program: quoteArg(os.Args[0]), hurry: make(chan struct{}),
 	}
 }
 

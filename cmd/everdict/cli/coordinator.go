@@ -34,7 +34,7 @@ hurries.`,
   EVERDICT_LOG_FORMAT=json everdict coordinator --lease-ttl 90s`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o, err := a.coordinatorOptions()
+			o, err := a.coordinatorOptions(false)
 			if err != nil {
 				return err
 			}
@@ -65,8 +65,9 @@ func (a *app) served(ctx context.Context, err error) error {
 	return err
 }
 
-// coordinatorOptions checks what configuration says about a coordinator.
-func (a *app) coordinatorOptions() (CoordinatorOptions, error) {
+// coordinatorOptions checks what configuration says about a coordinator; runner
+// says that it has one of its own.
+func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	o := CoordinatorOptions{
 		Listen: a.cfg.String(config.Listen), RequireAuth: a.cfg.Bool(config.RequireAuth),
 		InsecureListenWithoutAuth: a.cfg.Bool(config.InsecureListen), PoolMaxConcurrent: a.cfg.Int(config.PoolMaxConcurrent),
@@ -76,12 +77,14 @@ func (a *app) coordinatorOptions() (CoordinatorOptions, error) {
 			OnlineWindow: a.cfg.Duration(config.OnlineWindow), QueueDeadline: a.cfg.Duration(config.QueueDeadline),
 			Aging: a.cfg.Duration(config.Aging), MaxAttempts: a.cfg.Int(config.MaxAttempts),
 		},
-		Ready: a.announce, Hurry: a.hurry,
+		Hurry: a.hurry,
 	}
 	var err error
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
 		return o, err
 	}
+	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner}
+	o.Ready = func(base string) { a.announce(base, ready) }
 	if o.Log, err = a.logger(); err != nil {
 		return o, err
 	}
@@ -148,29 +151,4 @@ func (t LeaseTimings) check() error {
 		return fmt.Errorf("max_attempts is %d: want 1 or more", t.MaxAttempts)
 	}
 	return nil
-}
-
-// announce says that requests are answered, and what to do with that.
-func (a *app) announce(base string) {
-	if a.quiet {
-		return
-	}
-	if a.forPrograms() {
-		// One line, so that a program that starts this one knows when and where.
-		a.output = "jsonl"
-		_ = a.json(map[string]string{"ready": base})
-		return
-	}
-	p := a.palette(a.err)
-	fmt.Fprintf(a.err, "%s is ready\n  submit a run:    everdict submit -f run.json --wait%s\n  API description: %s/openapi.json\n", p.bold(base), a.urlFlag(base), base)
-}
-
-// urlFlag is what a command needs to reach base, nothing when it is the default.
-func (a *app) urlFlag(base string) string {
-	for _, k := range a.schema {
-		if k.Name == config.APIURL && k.Default == base {
-			return ""
-		}
-	}
-	return " --api-url " + base
 }

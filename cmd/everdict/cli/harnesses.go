@@ -134,11 +134,15 @@ func specFile(cmd *cobra.Command, file *string, template *bool) {
 	cmd.Flags().BoolVar(template, "template", false, "it is a template in place of a harness")
 }
 
-func (a *app) readSpec(cmd *cobra.Command, file string) (json.RawMessage, error) {
+func (a *app) readSpec(cmd *cobra.Command, file string, template bool) (json.RawMessage, error) {
 	if file == "" {
 		return nil, &usageError{cmd, "say which spec: -f FILE, or -f - for standard input"}
 	}
-	return a.readJSON(file, protocol.MaxBodyBytes)
+	spec, err := a.readJSON(file, protocol.MaxBodyBytes)
+	if err == nil {
+		a.warnOfKeys(spec, specType(spec, template))
+	}
+	return spec, err
 }
 
 func (a *app) harnessesRegister() *cobra.Command {
@@ -152,7 +156,7 @@ func (a *app) harnessesRegister() *cobra.Command {
   everdict harnesses register --template -f template.json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			spec, err := a.readSpec(cmd, file)
+			spec, err := a.readSpec(cmd, file, template)
 			if err != nil {
 				return err
 			}
@@ -193,7 +197,7 @@ func (a *app) harnessesValidate() *cobra.Command {
   everdict harnesses validate --template -f template.json -o json`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			spec, err := a.readSpec(cmd, file)
+			spec, err := a.readSpec(cmd, file, template)
 			if err != nil {
 				return err
 			}

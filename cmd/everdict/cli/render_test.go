@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -245,6 +246,44 @@ func FuzzSanitizer(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What is listened on is not always what a client can connect to.
+func TestReachableAddresses(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		base, here string
+		everywhere bool
+	}{
+		{"http://127.0.0.1:8787", "http://127.0.0.1:8787", false},
+		{"http://[::1]:8787", "http://[::1]:8787", false},
+		{"http://192.168.1.2:80", "http://192.168.1.2:80", false},
+		{"http://[::]:8787", "http://127.0.0.1:8787", true},
+		{"http://0.0.0.0:9000", "http://127.0.0.1:9000", true},
+	} {
+		here, everywhere := reachable(row.base)
+		if here != row.here || (everywhere != "") != row.everywhere {
+			t.Errorf("%s: here %q, everywhere %q; want %q and a name: %t", row.base, here, everywhere, row.here, row.everywhere)
+		}
+		if row.everywhere && (strings.Contains(everywhere, "::") || strings.Contains(everywhere, "0.0.0.0") || !strings.HasPrefix(everywhere, "http://")) {
+			t.Errorf("%s: everywhere %q is no name of this machine", row.base, everywhere)
+		}
+	}
+}
+
+// The run that is shown is one that the API takes.
+func TestTheShownRunIsValid(t *testing.T) {
+	t.Parallel()
+	var req protocol.RunRequest
+	if err := json.Unmarshal([]byte(aRun), &req); err != nil {
+		t.Fatal(err)
+	}
+	if err := req.Validate(); err != nil {
+		t.Error(err)
+	}
+	if m := misspelt([]byte(aRun), reflect.TypeFor[protocol.RunRequest](), ""); len(m) > 0 {
+		t.Errorf("it has keys that nobody reads: %v", m)
+	}
 }
 
 func TestListenChecks(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,6 +53,9 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			req, spec, err := r.request(cmd)
 			if err != nil {
 				return err
+			}
+			if req.Harness.ID == protocol.AdapterScripted {
+				a.warnOfParams("--param ", slices.Sorted(maps.Keys(req.Harness.Params)))
 			}
 			o := RunOptions{Request: req, Keep: r.keep, Stderr: a.err}
 			if err := a.checkRunner(); err != nil {

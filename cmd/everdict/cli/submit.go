@@ -40,6 +40,7 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 			if body, err = override(body, runtime, harness, priority); err != nil {
 				return err
 			}
+			a.warnOfRun(body)
 			c, err := a.client()
 			if err != nil {
 				return err

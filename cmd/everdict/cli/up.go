@@ -19,7 +19,7 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
   everdict up --listen 127.0.0.1:9000`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.coordinatorOptions()
+			c, err := a.coordinatorOptions(true)
 			if err != nil {
 				return err
 			}
