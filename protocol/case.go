@@ -221,8 +221,8 @@ func (s *RepoSource) check(k *checker, path string) {
 	if s.Git == "" && s.Ref != "" {
 		k.add(path+".ref", "goes with git only")
 	}
-	if strings.HasPrefix(s.Git, "-") || strings.ContainsAny(s.Git, "\x00\n") {
-		k.add(path+".git", "is not a clone URL")
+	if s.Git != "" && !cloneURL(s.Git) {
+		k.add(path+".git", "is not a clone URL: want https://, ssh://, git:// or file://, user@host:path, or a path")
 	}
 	if strings.HasPrefix(s.Ref, "-") || strings.ContainsAny(s.Ref, "\x00\n ") {
 		k.add(path+".ref", "is not a branch, tag or commit")
@@ -237,6 +237,26 @@ func (s *RepoSource) check(k *checker, path string) {
 			k.add(path+".files", "%q lies below %q, which is a file", Clip(p, 80), Clip(above, 80))
 		}
 	}
+}
+
+// cloneURL reports whether s is a place to clone from: no option, no transport
+// helper ("ext::sh -c ..."), no host that ssh would take for an option.
+func cloneURL(s string) bool {
+	if strings.HasPrefix(s, "-") || strings.ContainsAny(s, "\x00\n") {
+		return false
+	}
+	scheme, rest, ok := strings.Cut(s, "://")
+	if !ok {
+		host, _, _ := strings.Cut(s, "/")
+		_, after, remote := strings.Cut(host, "@")
+		return !strings.Contains(host, "::") && !(remote && strings.HasPrefix(after, "-"))
+	}
+	if !slices.Contains([]string{"http", "https", "ssh", "git", "file"}, strings.ToLower(scheme)) {
+		return false
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	host := authority[strings.LastIndexByte(authority, '@')+1:]
+	return !strings.HasPrefix(authority, "-") && !strings.HasPrefix(host, "-")
 }
 
 func (g *GraderSpec) check(k *checker, path string) {
