@@ -20,8 +20,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/cmd/everdict/cli/clitest"
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
 )
 
 // testApp is an invocation in this process.
@@ -162,6 +164,10 @@ func TestEveryErrorSaysWhatToDoNext(t *testing.T) {
 		{&protocol.Problem{Status: 503, Message: "m"}, "coordinator's log"},
 		{&protocol.Problem{Status: 400, Message: "m"}, "--help"},
 		{&protocol.Problem{Status: 404, Message: "m", Hint: "GET /runs lists them, POST /keys makes one, GET /else stays"}, "everdict runs list lists them, everdict keys create makes one, GET /else stays"},
+		{&ExitError{Code: 4, Err: &link.RevokedError{Message: "revoked"}}, "pair this machine again: everdict runners pair"},
+		{&link.TakenOverError{}, "end the other process"},
+		{&agent.LockedError{}, "end the other process"},
+		{&link.UpdateRequiredError{}, "newer everdict"},
 		{&net.DNSError{Name: "nowhere", IsNotFound: true}, "not known here: check the address (http://127.0.0.1:1, from $EVERDICT_API_URL)"},
 		{fmt.Errorf("dial: %w", syscall.ECONNREFUSED), "everdict up"},
 		{os.ErrDeadlineExceeded, "network up"},

@@ -10,14 +10,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/cmd/everdict/config"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
+	"github.com/everdict/everdict/protocol/link"
 )
 
 // usageError is a command line that is wrong.
@@ -97,6 +98,9 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 	if errors.As(err, &advised) {
 		return advised.advice
 	}
+	if s := adviceOnPairing(err); s != "" {
+		return s
+	}
 	var p *protocol.Problem
 	if errors.As(err, &p) {
 		return a.adviceOnProblem(cmd, p)
@@ -108,6 +112,25 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 		return "check the path, and that you may read it"
 	}
 	return "see " + cmd.CommandPath() + " --help"
+}
+
+// adviceOnPairing is what to do when a runner stopped for the sake of its token.
+func adviceOnPairing(err error) string {
+	var (
+		revoked *link.RevokedError
+		taken   *link.TakenOverError
+		locked  *agent.LockedError
+		update  *link.UpdateRequiredError
+	)
+	switch {
+	case errors.As(err, &revoked):
+		return "pair this machine again: everdict runners pair, then everdict runner --pair - with the new token"
+	case errors.As(err, &taken), errors.As(err, &locked):
+		return "end the other process, or pair this machine once more for a runner of its own: everdict runners pair"
+	case errors.As(err, &update):
+		return "install a newer everdict on this machine, then start the runner again"
+	}
+	return ""
 }
 
 func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
@@ -141,33 +164,6 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 
 // hasKey reports whether requests carry an API key.
 func (a *app) hasKey() bool { return a.cfg != nil && a.cfg.String(config.APIKey) != "" }
-
-// routeCommands are the commands that call a route of the API.
-var routeCommands = map[string]string{
-	"GET /runs":               "everdict runs list",
-	"POST /runs":              "everdict submit",
-	"GET /runners":            "everdict runners list",
-	"POST /runners":           "everdict runners pair",
-	"GET /workspace/runners":  "everdict runners list --workspace",
-	"POST /workspace/runners": "everdict runners pair --workspace",
-	"GET /harnesses":          "everdict harnesses list",
-	"POST /harnesses":         "everdict harnesses register",
-	"GET /harness-templates":  "everdict harnesses list --templates",
-	"GET /keys":               "everdict keys list",
-	"POST /keys":              "everdict keys create",
-}
-
-var route = regexp.MustCompile(`\b(GET|POST) /[a-z/{}-]+`)
-
-// asCommands names commands where a hint of the API names routes.
-func asCommands(hint string) string {
-	return route.ReplaceAllStringFunc(hint, func(r string) string {
-		if command, known := routeCommands[r]; known {
-			return command
-		}
-		return r
-	})
-}
 
 func (a *app) adviceOnConnection(err error) string {
 	where := "check --api-url and EVERDICT_API_URL"

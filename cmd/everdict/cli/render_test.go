@@ -57,7 +57,20 @@ func sampleRuns() map[string]*protocol.Run {
 	asked.Suspended = &protocol.Suspension{Kind: "ask", Question: "deploy?", Since: at(40 * time.Second)}
 	ungraded := base()
 	ungraded.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt, Output: "42"}}
-	return map[string]*protocol.Run{"passed": passed, "timeout": timeout, "queued": queued, "asked": asked, "ungraded": ungraded}
+	exited := base()
+	exited.Verdict = ptr(false)
+	exited.Usage = &protocol.Usage{Calls: ptr(int64(1))}
+	exited.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvRepo}, Trace: []protocol.TraceEvent{
+		{Kind: protocol.EventEnvAction, Action: "command.exit", Detail: json.RawMessage(`{"command":"x","exitCode":127,"durationMs":3}`)},
+		{Kind: protocol.EventError, Message: "my-agent exited with code 127"},
+		{Kind: protocol.EventLog, Stream: "stderr", Text: ptr("warming up\nsh: 1: nosuchagent: not found\n")},
+	}}
+	// Cancelled before it started: nothing of it can be read but its steps.
+	cancelled := base()
+	cancelled.Status, cancelled.StartedAt, cancelled.Provenance, cancelled.Attempt = protocol.StatusFailed, nil, nil, 0
+	cancelled.Failure = &protocol.Failure{Stage: protocol.StageDispatch, Class: protocol.ClassInfra, Reason: protocol.ReasonCancelled, Code: protocol.CodeCancelled, Message: "cancelled by dev"}
+	cancelled.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt}}
+	return map[string]*protocol.Run{"exited": exited, "cancelled": cancelled, "passed": passed, "timeout": timeout, "queued": queued, "asked": asked, "ungraded": ungraded}
 }
 
 func TestSummaries(t *testing.T) {
@@ -75,6 +88,48 @@ func TestSummaries(t *testing.T) {
 			}
 			golden(t, "summary-"+name+".txt", a.stdout.String())
 		})
+	}
+}
+
+// A local run leaves nothing to ask afterwards: what it wrote last is shown with
+// it, once.
+func TestALocalRunShowsTheEndOfItsLog(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, run, log string
+		wants          []string
+		times          int
+	}{
+		{"exited", "exited", "warming up\nsh: 1: nosuchagent: not found\n", []string{"agent    exited with 127\n", "log      | warming up\n", "| sh: 1: nosuchagent: not found\n"}, 2},
+		{"a failure that quotes it", "timeout", "working\n", []string{"| working\n"}, 2},
+		{"a long one", "exited", strings.Repeat("line\n", 100) + "last\n", []string{"| last\n"}, maxQuoted},
+		{"nothing written", "exited", "", []string{"agent    exited with 127: sh: 1: nosuchagent: not found\n"}, 0},
+	} {
+		a := newTestApp(t, "")
+		a.output, a.now = "table", func() time.Time { return instant }
+		if err := a.printRunWith(sampleRuns()[row.run], summary{local: true, log: row.log}); err != nil {
+			t.Fatal(err)
+		}
+		out := a.stdout.String()
+		for _, want := range row.wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: the summary lacks %q:\n%s", row.name, want, out)
+			}
+		}
+		if got := strings.Count(out, "| "); got != row.times || strings.Contains(out, "everdict runs") {
+			t.Errorf("%s: %d quoted lines, want %d and nothing to ask the server:\n%s", row.name, got, row.times, out)
+		}
+	}
+}
+
+func TestExitOf(t *testing.T) {
+	t.Parallel()
+	for detail, want := range map[string]string{
+		`{"exitCode":0}`: "", `{"exitCode":1}`: "exited with 1", `{"exitCode":-1,"signal":"SIGKILL"}`: "was ended by signal SIGKILL", `nonsense`: "", `{}`: "",
+	} {
+		if got := exitOf([]byte(detail)); got != want {
+			t.Errorf("%s is %q, want %q", detail, got, want)
+		}
 	}
 }
 

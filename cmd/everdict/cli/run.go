@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -122,7 +123,7 @@ func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequ
 	}
 	run, err := c.Submit(ctx, req)
 	if err != nil {
-		return exitError, err
+		return exitError, localAdvice(err, req.Harness)
 	}
 	p := a.startProgress(ctx, c, run.ID)
 	done, err := c.Watch(ctx, run.ID, p.observe)
@@ -130,11 +131,41 @@ func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequ
 	if err != nil {
 		return exitError, err
 	}
+	code := verdictCode(done)
 	// What could be asked next is gone with this coordinator.
-	if err := a.printRunWith(done, summary{local: true}); err != nil {
+	s := summary{local: true}
+	if code != exitPass && !a.forPrograms() {
+		s.log = logTail(ctx, c, run.ID)
+	}
+	if err := a.printRunWith(done, s); err != nil {
 		return exitError, err
 	}
-	return verdictCode(done), nil
+	return code, nil
+}
+
+// localAdvice puts what helps here in the place of what would help with a server:
+// nothing can be registered with this one.
+func localAdvice(err error, harness protocol.HarnessRef) error {
+	if !client.IsNotFound(err) {
+		return err
+	}
+	return &adviceError{err, fmt.Sprintf("built in are %s; for a program of your own leave out --harness %s and give --command \"my-agent {{task}}\"",
+		strings.Join(protocol.Adapters(), ", "), quoteArg(harness.ID))}
+}
+
+// maxLogTail is how much of a failed run's log is read, of which a summary shows
+// the last lines.
+const maxLogTail = 4 << 10
+
+// logTail is the end of what a run has written, as far as it can be had.
+func logTail(ctx context.Context, c *client.Client, id string) string {
+	body, err := c.RawLog(ctx, id, protocol.LogQuery{Tail: maxLogTail})
+	if err != nil {
+		return ""
+	}
+	defer body.Close()
+	b, _ := io.ReadAll(io.LimitReader(body, maxLogTail))
+	return string(b)
 }
 
 // request makes the run, and the harness to register for it.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -31,6 +32,8 @@ type summary struct {
 	rows [][]string
 	// local: the run was of a coordinator that is gone.
 	local bool
+	// log is the end of the run's log, for where it cannot be read afterwards.
+	log string
 }
 
 // printRun writes a run as -o asks for.
@@ -50,6 +53,8 @@ func (a *app) printRunWith(r *protocol.Run, s summary) error {
 	s.diff()
 	s.evidence()
 	s.failure()
+	s.exit()
+	s.logEnd()
 	s.next()
 	writeTable(a.out, nil, s.rows)
 	return nil
@@ -206,7 +211,7 @@ func (s *summary) usage() {
 		u = s.run.Result.Usage
 	}
 	if u == nil {
-		if s.run.Status.Terminal() {
+		if s.run.Status.Terminal() && s.run.StartedAt != nil {
 			s.add("usage", s.p.dim("tokens unknown, cost unknown"))
 		}
 		return
@@ -220,7 +225,7 @@ func (s *summary) usage() {
 		cost = "cost $" + strconv.FormatFloat(*u.USD, 'f', 4, 64) + s.source(u.USDSource)
 	}
 	if u.Calls != nil {
-		tokens = fmt.Sprintf("%d model calls, ", *u.Calls) + tokens
+		tokens = plural(int(*u.Calls), "model call") + ", " + tokens
 	}
 	line := tokens + ", " + cost
 	if u.Partial {
@@ -269,7 +274,7 @@ func (s *summary) diff() {
 	line := plural(len(snap.ChangedFiles), "file") + " changed"
 	switch {
 	case snap.DiffTruncated:
-		line += s.p.dim(fmt.Sprintf(", %d bytes of diff", snap.DiffBytes))
+		line += s.p.dim(", " + plural(int(snap.DiffBytes), "byte") + " of diff")
 	case snap.Diff != "":
 		line += ", " + statOf(snap.Diff).String()
 	}
@@ -297,7 +302,7 @@ func (s *summary) evidence() {
 		return
 	}
 	for _, g := range s.run.Result.Evidence.Gaps {
-		s.add("missing", s.p.yellow(fmt.Sprintf("%d bytes of the %s at %d: %s", g.Bytes, cell(g.Channel), g.Offset, cell(g.Reason))))
+		s.add("missing", s.p.yellow(fmt.Sprintf("%s of the %s at %d: %s", plural(int(g.Bytes), "byte"), cell(g.Channel), g.Offset, cell(g.Reason))))
 	}
 }
 
@@ -328,17 +333,80 @@ func (s *summary) failure() {
 		}
 		lines = append(lines, end)
 	}
-	if f.Retryable {
+	switch {
+	case f.Reason == protocol.ReasonCancelled, f.Reason == protocol.ReasonRejected:
+		// A person ended it: whether it would have succeeded is another question.
+	case f.Retryable:
 		lines = append(lines, "the same run can succeed when it is tried again")
-	} else {
+	default:
 		lines = append(lines, "trying the same again will not help")
 	}
-	for line := range strings.SplitSeq(strings.TrimRight(f.LogTail, "\n"), "\n") {
+	s.add("failure", append(lines, s.quoted(f.LogTail)...)...)
+}
+
+// maxQuoted is how many lines of a log a summary quotes.
+const maxQuoted = 12
+
+// quoted is the last lines of a text from a run.
+func (s *summary) quoted(text string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
 		if line = oneLine(line, 160); line != "" {
 			lines = append(lines, s.p.dim("| "+line))
 		}
 	}
-	s.add("failure", lines...)
+	return lines[max(0, len(lines)-maxQuoted):]
+}
+
+// exit is how the agent's command ended, where it ended badly and no failure has
+// said so: what it left is judged all the same, and this is often why it fails.
+func (s *summary) exit() {
+	r := s.run
+	if r.Result == nil || r.Failure != nil || r.Result.Failure != nil {
+		return
+	}
+	ended, stderr := "", ""
+	for _, e := range r.Result.Trace {
+		switch {
+		case e.Kind == protocol.EventEnvAction && e.Action == actionCommandExit:
+			ended = exitOf(e.Detail)
+		case e.Kind == protocol.EventLog && e.Stream == protocol.StreamStderr && e.Text != nil:
+			stderr = *e.Text
+		}
+	}
+	if ended == "" {
+		return
+	}
+	if last := s.quoted(stderr); len(last) > 0 && s.log == "" {
+		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		ended += ": " + oneLine(lines[len(lines)-1], 160)
+	}
+	s.add("agent", s.p.yellow(ended))
+}
+
+// actionCommandExit is the trace event of a command harness that ended.
+const actionCommandExit = "command.exit"
+
+// exitOf says how a command ended, "" when it ended well.
+func exitOf(detail json.RawMessage) string {
+	var d struct {
+		ExitCode int    `json:"exitCode"`
+		Signal   string `json:"signal"`
+	}
+	switch err := json.Unmarshal(detail, &d); {
+	case err != nil || d.ExitCode == 0 && d.Signal == "":
+		return ""
+	case d.Signal != "":
+		return "was ended by signal " + oneLine(d.Signal, 40)
+	}
+	return fmt.Sprintf("exited with %d", d.ExitCode)
+}
+
+// logEnd is the end of the log, unless the failure has quoted it.
+func (s *summary) logEnd() {
+	if f := s.run.Failure; f == nil || f.LogTail == "" {
+		s.add("log", s.quoted(s.log)...)
+	}
 }
 
 func stageName(stage string) string {
@@ -365,10 +433,14 @@ func (s *summary) next() {
 		s.add("next", "everdict runs approve "+id, "everdict runs reject "+id)
 	case !s.run.Status.Terminal():
 		s.add("next", "everdict runs wait "+id, "everdict runs trace -f "+id)
-	case s.run.Result == nil:
+	case s.run.Result == nil, s.run.StartedAt == nil:
 		s.add("next", "everdict runs events "+id)
 	default:
-		s.add("next", "everdict runs trace "+id, "everdict runs logs "+id, "everdict runs diff "+id)
+		next := []string{"everdict runs trace " + id, "everdict runs logs " + id}
+		if snap := s.run.Result.Snapshot; snap.Kind == protocol.EnvRepo && (snap.DiffBytes > 0 || snap.Diff != "") {
+			next = append(next, "everdict runs diff "+id)
+		}
+		s.add("next", next...)
 	}
 }
 

@@ -223,7 +223,7 @@ func (p *progress) draw() {
 	c := p.a.palette(p.a.err)
 	line := fmt.Sprintf("%s  %s  %s", p.id, c.status(status), span(p.a.now().Sub(p.began)))
 	if p.last != "" {
-		line += c.dim(fmt.Sprintf("  %d events, %s", p.total, p.last))
+		line += c.dim("  " + plural(int(p.total), "event") + ", " + p.last)
 	}
 	// Without wrapping (?7l), so that a narrow terminal does not scroll.
 	fmt.Fprintf(p.a.err, "\x1b[?7l\r\x1b[K%s\x1b[?7h", line)
