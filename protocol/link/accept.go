@@ -105,7 +105,7 @@ func (a *Acceptor) Accept(w http.ResponseWriter, r *http.Request) (*CoordinatorS
 	}
 	c := &CoordinatorSession{
 		session: newSession(newWSConn(ws, light.conn), a.timing, a.log.With("runner", who.Runner), coordinatorWrite),
-		handler: a.cfg.Handler, who: who, pulls: map[string]*servedPull{},
+		handler: a.cfg.Handler, who: who, redial: a.redial, pulls: map[string]*servedPull{},
 	}
 	if err := c.start(false); err != nil {
 		_ = ws.CloseNow()
@@ -219,6 +219,11 @@ func (a *Acceptor) Sessions() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.sessions)
+}
+
+// redial is the window that the runners that are connected now need to come back.
+func (a *Acceptor) redial() Duration {
+	return Duration(min(time.Duration(a.Sessions())*time.Second/redialsPerSecond, maxRedial))
 }
 
 // Drain refuses new connections from now on and tells every runner that this coordinator will close soon. Sessions go

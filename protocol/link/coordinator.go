@@ -56,6 +56,7 @@ type CoordinatorSession struct {
 	*session
 	handler Handler
 	who     Principal
+	redial  func() Duration
 	hello   Hello
 	control *stream // only written
 	silence *time.Timer
@@ -124,6 +125,7 @@ func (c *CoordinatorSession) greet(cfg AcceptConfig) error {
 	if err == nil {
 		w.Protocol = min(c.hello.Protocol, Protocol)
 		w.Settings = c.timing.settings()
+		w.Settings.Redial = c.redial()
 		w.Runner, w.Version = orElse(w.Runner, c.who.Runner), orElse(w.Version, cfg.Version)
 		err = c.control.send(&w)
 	}
@@ -203,7 +205,7 @@ func (c *CoordinatorSession) serveBeat(st *stream, hb *Heartbeat) {
 		}
 		return
 	}
-	a.LostPulls = lost
+	a.LostPulls, a.Redial = lost, c.redial()
 	_ = st.send(&a)
 }
 

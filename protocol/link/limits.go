@@ -49,6 +49,14 @@ const (
 	serverReader, serverWriter = 64, 512
 )
 
+const (
+	// redialsPerSecond is how many runners of a fleet that lost its coordinator come back in a second. A handshake costs
+	// both ends together about a millisecond of a core, so that this leaves a small machine room for everything else.
+	redialsPerSecond = 500
+	// maxRedial bounds the window: leases must be renewed before LeaseTTL - LeaseMargin.
+	maxRedial = 30 * time.Second
+)
+
 // Timing holds the durations of a session. The zero value of each field means its default. The coordinator announces
 // its own in the welcome (Settings) and the runner follows them, so that the two cannot contradict each other.
 type Timing struct {

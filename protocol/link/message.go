@@ -130,6 +130,9 @@ type Settings struct {
 	StartAck         Duration `json:"start_ack_ms"`
 	Ping             Duration `json:"ping_ms"`
 	DeadPeer         Duration `json:"dead_peer_ms"`
+	// Redial is the window over which the runners spread their return when all lose this coordinator at one moment.
+	// Each heartbeat's answer says it anew, as the fleet grows.
+	Redial Duration `json:"redial_ms,omitempty"`
 }
 
 // LeaseVerdict is the coordinator's word on one held lease.
@@ -178,6 +181,8 @@ type HeartbeatAck struct {
 	Leases []LeaseVerdict `json:"leases,omitempty"`
 	// LostPulls are request ids that the runner waits on and the coordinator does not know, filled in by the session.
 	LostPulls []string `json:"lost_pulls,omitempty"`
+	// Redial is Settings.Redial as it is now, filled in by the session.
+	Redial Duration `json:"redial_ms,omitempty"`
 }
 
 // Cancel tells a runner to end an attempt.

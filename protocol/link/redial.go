@@ -32,7 +32,7 @@ func Keep(ctx context.Context, cfg DialConfig, run func(context.Context, *Runner
 func (r *Redialer) Run(ctx context.Context, run func(context.Context, *RunnerSession) error) error {
 	b := newBackoff(r.Min, r.Max, r.Rand)
 	for {
-		err, lived := r.once(ctx, run)
+		err, lived, crowd := r.once(ctx, run)
 		var over *ended
 		switch {
 		case errors.As(err, &over):
@@ -45,6 +45,7 @@ func (r *Redialer) Run(ctx context.Context, run func(context.Context, *RunnerSes
 		if lived >= r.Dial.Timing.withDefaults().Heartbeat {
 			b.reset()
 		}
+		b.spread(crowd)
 		wait := b.next(retryAfterOf(err))
 		if r.Lost != nil {
 			r.Lost(err, wait)
@@ -64,11 +65,11 @@ type ended struct{ err error }
 
 func (e *ended) Error() string { return "link: ended" }
 
-// once is one session: why it ended, and how long it lived.
-func (r *Redialer) once(ctx context.Context, run func(context.Context, *RunnerSession) error) (error, time.Duration) {
+// once is one session: why it ended, how long it lived, and the window that the coordinator last announced.
+func (r *Redialer) once(ctx context.Context, run func(context.Context, *RunnerSession) error) (err error, lived, crowd time.Duration) {
 	s, err := Dial(ctx, r.Dial)
 	if err != nil {
-		return err, 0
+		return err, 0, 0
 	}
 	begin := time.Now()
 	runCtx, cancel := context.WithCancelCause(ctx)
@@ -79,13 +80,15 @@ func (r *Redialer) once(ctx context.Context, run func(context.Context, *RunnerSe
 	cancel(nil)
 	s.Close(CloseReason{Code: CloseNormal})
 	_ = s.Wait()
-	if lost != nil {
-		return lost, time.Since(begin)
+	switch {
+	case lost != nil:
+		err = lost
+	case ctx.Err() != nil && err != nil:
+		err = context.Cause(ctx)
+	default:
+		err = &ended{err}
 	}
-	if ctx.Err() != nil && err != nil {
-		return context.Cause(ctx), time.Since(begin)
-	}
-	return &ended{err}, time.Since(begin)
+	return err, time.Since(begin), time.Duration(s.redial.Load())
 }
 
 // retryAfterOf is how long the coordinator asked to be left alone.
@@ -109,11 +112,17 @@ func retryAfterOf(err error) time.Duration {
 // backoff is full jitter in windows: each attempt takes a uniformly random moment of its window, and the next window
 // begins when that one ends, not when the attempt failed. So a crowd that lost its coordinator at one moment spreads
 // evenly over each window, and nobody comes more than once in it.
+//
+// The first window after a session is at least what the coordinator announced for its fleet. In that one alone, whoever
+// comes in vain in its first half draws again from what is left: a coordinator that restarts in a moment has all of them
+// back within the window, at no more than twice the even rate.
 type backoff struct {
 	min, max time.Duration
 	rand     func() float64
 	window   time.Duration // of the next attempt
 	rest     time.Duration // of the window before
+	first    bool          // the next window is an announced one
+	redraw   time.Duration // attempts draw again while more than this is left of an announced window
 }
 
 func newBackoff(lo, hi time.Duration, random func() float64) *backoff {
@@ -132,11 +141,23 @@ func newBackoff(lo, hi time.Duration, random func() float64) *backoff {
 }
 
 // reset begins anew after a session that lived.
-func (b *backoff) reset() { b.window, b.rest = b.min, 0 }
+func (b *backoff) reset() { b.window, b.rest, b.first, b.redraw = b.min, 0, false, 0 }
+
+// spread makes the next window at least d.
+func (b *backoff) spread(d time.Duration) {
+	if d = min(d, b.max); d > b.window {
+		b.window, b.first, b.redraw = d, true, 0
+	}
+}
 
 // next is how long to wait before the next attempt. after is the coordinator's wish, on top of which a window of at
 // least the same length is spread: it says the same number to everybody.
 func (b *backoff) next(after time.Duration) time.Duration {
+	if b.redraw > 0 && b.rest > b.redraw && after == 0 {
+		wait := time.Duration(b.rand() * float64(b.rest))
+		b.rest -= wait
+		return wait
+	}
 	window := b.window
 	if after > 0 {
 		window = max(window, min(after, b.max))
@@ -145,5 +166,8 @@ func (b *backoff) next(after time.Duration) time.Duration {
 	wait := max(b.rest, after) + at
 	b.rest = window - at
 	b.window = min(b.max, 2*b.window)
+	if b.redraw = 0; b.first {
+		b.redraw, b.first = window/2, false
+	}
 	return wait
 }

@@ -41,6 +41,74 @@ func TestF33_CrowdSpreadsOverTheWindows(t *testing.T) {
 	}
 }
 
+// A fleet that was told its window comes back evenly over it, at the rate that the window stands for, and all of it
+// before the window ends if the coordinator is away for less than half of it.
+func TestF33_AnnouncedWindowSpreadsTheFleet(t *testing.T) {
+	t.Parallel()
+	const runners = 5000
+	const window = runners * time.Second / redialsPerSecond
+	for _, away := range []time.Duration{0, time.Second, window / 2, window} {
+		t.Run(away.String(), func(t *testing.T) {
+			t.Parallel()
+			rng := rand.New(rand.NewPCG(3, uint64(away)))
+			perSecond := make(map[time.Duration]int)
+			var last time.Duration
+			for range runners {
+				b := newBackoff(0, 0, rng.Float64)
+				b.spread(window)
+				at := b.next(0)
+				for at < away {
+					at += b.next(0)
+				}
+				perSecond[at.Truncate(time.Second)]++
+				last = max(last, at)
+			}
+			for second, n := range perSecond {
+				if n > 2*redialsPerSecond+160 { // five standard deviations
+					t.Errorf("second %v: %d runners, want at most twice %d", second, n, redialsPerSecond)
+				}
+			}
+			want := window
+			if away > window/2 {
+				want = 3 * window // the next window is twice as long
+			}
+			if last >= want {
+				t.Errorf("away for %v: the last runner is back after %v, want it within %v", away, last, want)
+			}
+		})
+	}
+}
+
+// The window follows the size of the fleet, reaches the runner with the welcome and anew with each heartbeat, and is the
+// first one after a lost session.
+func TestF33_WindowIsAnnounced(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for sessions, want := range map[int]time.Duration{1: 2 * time.Millisecond, 5000: 10 * time.Second, 1_000_000: maxRedial} {
+		a := &Acceptor{sessions: make(map[*CoordinatorSession]struct{}, 1)}
+		for range min(sessions, 20_000) { // the bound is reached by then
+			a.sessions[new(CoordinatorSession)] = struct{}{}
+		}
+		if got := a.redial().Std(); got != want {
+			t.Errorf("window of %d sessions: %v, want %v", sessions, got, want)
+		}
+	}
+	s := b.dial(b.config(&runner{}))
+	w, _ := s.Welcome()
+	if w.Settings.Redial != Duration(2*time.Millisecond) {
+		t.Errorf("welcome announces %v, want 2 ms for one session", w.Settings.Redial)
+	}
+	b.dial(b.config(&runner{}))
+	ack, err := s.Heartbeat(t.Context())
+	noErr(t, "heartbeat", err)
+	if ack.Redial != Duration(4*time.Millisecond) {
+		t.Errorf("heartbeat's answer announces %v, want 4 ms for two sessions", ack.Redial)
+	}
+	if got := time.Duration(s.redial.Load()); got != 4*time.Millisecond {
+		t.Errorf("the runner remembers %v, want 4 ms", got)
+	}
+}
+
 func TestF33_BackoffIsBoundedAndHonoursRetryAfter(t *testing.T) {
 	t.Parallel()
 	b := newBackoff(time.Second, 8*time.Second, func() float64 { return 0.999 })

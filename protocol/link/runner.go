@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type RunnerSession struct {
 	control *stream
 	now     func() time.Time
 
+	redial  atomic.Int64  // the last that the coordinator announced, in nanoseconds
 	beatNow chan struct{} // somebody was added to askers
 
 	mu     sync.Mutex
@@ -81,6 +83,7 @@ func (r *RunnerSession) greet(deadline time.Time) error {
 		}
 		r.welcome = *m
 		r.timing = r.timing.adopt(m.Settings)
+		r.redial.Store(int64(m.Settings.Redial))
 		return nil
 	case *UpdateRequired:
 		return &UpdateRequiredError{MinProtocol: m.MinProtocol, MinVersion: m.MinVersion, Message: m.Message}
@@ -168,6 +171,7 @@ func (r *RunnerSession) beat() (HeartbeatAck, error) {
 	if !ok {
 		return HeartbeatAck{}, &ProtocolError{Op: "heartbeat", Err: fmt.Errorf("unexpected message %s", m.messageType())}
 	}
+	r.redial.Store(int64(ack.Redial))
 	r.checkPulls(hb.Pulls, ack.LostPulls)
 	return *ack, nil
 }
