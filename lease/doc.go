@@ -82,5 +82,6 @@
 // Interactive before batch; a batch job that has waited for [Config.Aging] counts as interactive. Within that, weighted fair
 // queueing over workspaces by virtual start times, which a restart forgets. Within a workspace, by arrival; a job that comes
 // back keeps its place. An entry that cannot be placed is skipped. A pull costs a look at each lane of the pools that its
-// runner serves; an enqueue, a look at the waiting runners of its pool until one fits.
+// runner serves; an enqueue, a look at each crowd of waiting runners of its pool, which offer the same, and at the homes of
+// those that fit until one has room. Thousands of idle runners are one crowd.
 package lease

@@ -162,10 +162,10 @@ func (l *lane) remove(o *owner, seq int64) {
 
 // pool is a name that jobs target and runners serve.
 type pool struct {
-	name    string
-	lanes   []*lane   // with something queued, parked or leased
-	waiting []*runner // serving it, with a pull that waits
-	cursor  int       // where the next search for a waiting runner begins
+	name   string
+	lanes  []*lane  // with something queued, parked or leased
+	crowds []*crowd // of the runners serving it that have a pull that waits
+	cursor int      // where the next search for one of them begins
 }
 
 // workspace is one party of the fair order.

@@ -23,13 +23,8 @@ const (
 
 // offers says whether the runner could ever take a job of the lane: what cannot change while it is connected.
 func (r *runner) offers(l *lane) verdict {
-	for _, c := range l.caps {
-		if !slices.Contains(r.Capabilities, c) {
-			return lacksCapabilities
-		}
-	}
-	if (l.key.os != "" && l.key.os != r.OS) || (l.key.arch != "" && l.key.arch != r.Arch) {
-		return otherPlatform
+	if v := offer(l, r.Capabilities, r.OS, r.Arch); v != fits {
+		return v
 	}
 	if r.MemoryMB > 0 && l.key.memoryMB > r.MemoryMB {
 		return tooSmall
@@ -37,19 +32,38 @@ func (r *runner) offers(l *lane) verdict {
 	return fits
 }
 
+// offer is the part of offers that is the same for a crowd.
+func offer(l *lane, capabilities []string, os, arch string) verdict {
+	for _, c := range l.caps {
+		if !slices.Contains(capabilities, c) {
+			return lacksCapabilities
+		}
+	}
+	if (l.key.os != "" && l.key.os != os) || (l.key.arch != "" && l.key.arch != arch) {
+		return otherPlatform
+	}
+	return fits
+}
+
 // admits says whether the runner's home and its own memory have room for a job of the lane now. It counts live leases and
 // nothing else.
 func (r *runner) admits(h *home, l *lane) verdict {
+	if v := h.admits(l); v != fits {
+		return v
+	}
+	if mb := l.key.memoryMB; mb > 0 && r.MemoryMB > 0 && r.memory()+mb > r.MemoryMB {
+		return memoryInUse
+	}
+	return fits
+}
+
+// admits is the part of it that is the home's.
+func (h *home) admits(l *lane) verdict {
 	if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
 		return slotsInUse
 	}
-	if mb := l.key.memoryMB; mb > 0 {
-		if h.limit.MemoryMB > 0 && h.memory()+mb > h.limit.MemoryMB {
-			return budgetInUse
-		}
-		if r.MemoryMB > 0 && r.memory()+mb > r.MemoryMB {
-			return memoryInUse
-		}
+	if mb := l.key.memoryMB; mb > 0 && h.limit.MemoryMB > 0 && h.memory()+mb > h.limit.MemoryMB {
+		return budgetInUse
 	}
 	return fits
 }
@@ -85,8 +99,8 @@ func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, error) {
 	var best *lane
 	var bestRank rank
 	now := o.now()
-	for _, p := range r.pools {
-		for _, l := range p.lanes {
+	for _, s := range r.stands {
+		for _, l := range s.crowd.pool.lanes {
 			if l.queued == 0 || r.offers(l) != fits || r.admits(r.home, l) != fits {
 				continue
 			}
@@ -119,12 +133,9 @@ func (o *owner) matchAll(tx *sqlite.Tx) error {
 		o.dirtyHomes = nil
 		for _, h := range homes {
 			h.dirty = false
-			for _, r := range slices.Clone(h.waiting) {
-				if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
-					break
-				}
-				if err := o.serve(tx, r); err != nil {
-					return err
+			for _, st := range h.stands { // its waiting runners, thousands perhaps, are found by the lanes
+				for _, l := range st.crowd.pool.lanes {
+					o.touchLane(l)
 				}
 			}
 			o.dropHome(h)
@@ -156,16 +167,12 @@ func (o *owner) serve(tx *sqlite.Tx, r *runner) error {
 	return nil
 }
 
-// offer looks for waiting runners for a lane. What such a runner gets is its best job, which may be another lane's. The
-// search begins where the last one ended, so that work spreads over idle runners.
+// offer looks for waiting runners for a lane. What such a runner gets is its best job, which may be another lane's.
 func (o *owner) offer(tx *sqlite.Tx, l *lane) error {
-	p := l.pool
-	for tried := 0; tried < len(p.waiting) && l.queued > 0; tried++ {
-		p.cursor %= len(p.waiting)
-		r := p.waiting[p.cursor]
-		if r.offers(l) != fits || r.admits(r.home, l) != fits {
-			p.cursor++
-			continue
+	for l.queued > 0 {
+		r := l.pool.find(l)
+		if r == nil {
+			return nil
 		}
 		best, err := o.choose(tx, r)
 		if err != nil {
@@ -173,10 +180,6 @@ func (o *owner) offer(tx *sqlite.Tx, l *lane) error {
 		}
 		if err := o.grant(tx, r, best); err != nil {
 			return err
-		}
-		tried = -1
-		if len(r.waiting) > 0 {
-			p.cursor++ // another runner first, if there is one
 		}
 	}
 	return nil

@@ -52,6 +52,7 @@ type home struct {
 	limit   Limit
 	live    map[*live]struct{}
 	waiting []*runner // at home here, with a pull that waits
+	stands  []*stand  // of these, in the crowds of the pools that they serve
 	dirty   bool
 }
 
@@ -250,7 +251,7 @@ func (o *owner) pool(name string) *pool {
 }
 
 func (o *owner) dropPool(p *pool) {
-	if len(p.lanes) == 0 && len(p.waiting) == 0 {
+	if len(p.lanes) == 0 && len(p.crowds) == 0 {
 		delete(o.pools, p.name)
 	}
 }

@@ -16,8 +16,8 @@ type runner struct {
 	degraded int64 // when a lease of it was last not acknowledged, 0 if it has acknowledged one since
 	live     map[*live]struct{}
 	waiting  []*waiter
-	pools    []*pool // in whose waiting lists it is
-	home     *home   // in whose waiting list it is
+	stands   []*stand // in which it waits, one for each pool that it serves
+	home     *home    // in whose waiting list it is
 	dirty    bool
 }
 
@@ -72,32 +72,26 @@ func (o *owner) list(r *runner) {
 	if len(r.waiting) == 0 || r.home != nil {
 		return
 	}
-	for _, name := range r.Serves {
-		p := o.pool(name)
-		if !slices.Contains(r.pools, p) {
-			p.waiting = append(p.waiting, r)
-			r.pools = append(r.pools, p)
-		}
-	}
 	r.home = o.home(r.Runner.home())
 	r.home.waiting = append(r.home.waiting, r)
+	for i, name := range r.Serves {
+		if !slices.Contains(r.Serves[:i], name) {
+			o.pool(name).enter(r, r.home)
+		}
+	}
 }
 
 func (o *owner) unlist(r *runner) {
 	if r.home == nil {
 		return
 	}
-	drop := func(list []*runner) []*runner {
-		i := slices.Index(list, r)
-		return slices.Delete(list, i, i+1)
+	for _, s := range r.stands {
+		s.leave(r)
+		o.dropPool(s.crowd.pool)
 	}
-	for _, p := range r.pools {
-		p.waiting = drop(p.waiting)
-		o.dropPool(p)
-	}
-	r.home.waiting = drop(r.home.waiting)
 	h := r.home
-	r.pools, r.home = r.pools[:0], nil
+	h.waiting = without(h.waiting, r)
+	r.stands, r.home = r.stands[:0], nil
 	o.dropHome(h)
 }
 
