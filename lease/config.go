@@ -24,6 +24,10 @@ type Config struct {
 	// MaxUnstarted bounds the leases of a job that nobody acknowledges; they do not count as attempts, because nothing ran,
 	// but a job that no runner can start must end. Default 10.
 	MaxUnstarted int
+	// RetryDelay is how long a job waits for its next attempt after the first counted failure, at most; a random moment of
+	// the second half is taken. Each further failure makes it four times as long, up to MaxRetryDelay. Defaults 1 s and
+	// 1 min: an image that cannot be pulled now, or a disk that is full, wants a moment. A negative RetryDelay means none.
+	RetryDelay, MaxRetryDelay time.Duration
 	// Retention is how long a settled job is remembered, so that late results are answered as stale and not as unknown.
 	// Default 7 days. Payloads of settled jobs go sooner.
 	Retention time.Duration
@@ -65,6 +69,11 @@ func (c Config) withDefaults() Config {
 	set(&c.QueueDeadline, 24*time.Hour)
 	set(&c.Aging, 60*time.Second)
 	set(&c.Retention, 7*24*time.Hour)
+	if c.RetryDelay == 0 {
+		c.RetryDelay = time.Second
+	}
+	set(&c.MaxRetryDelay, time.Minute)
+	c.MaxRetryDelay = max(c.MaxRetryDelay, c.RetryDelay)
 	if c.MaxAttempts <= 0 {
 		c.MaxAttempts = 3
 	}

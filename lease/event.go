@@ -76,6 +76,8 @@ type Event struct {
 	Reason string
 	// Deadline of being queued, on the coordinator's clock; zero unless State is Queued.
 	Deadline time.Time
+	// RetryAt is when a requeued job can be leased again; zero if that is now.
+	RetryAt time.Time
 	// At is the coordinator's time of the change.
 	At time.Time
 }

@@ -31,6 +31,8 @@ const (
 	WhyBehind Why = "behind"
 	// WhyBusy: it is next, and every runner that could take it is busy.
 	WhyBusy Why = "busy"
+	// WhyRetry: its last attempt failed, and its next is not due yet.
+	WhyRetry Why = "retry"
 	// WhyParked: it waits for a person.
 	WhyParked Why = "parked"
 	// WhyStarting: it is leased, and the runner has not acknowledged the start.
@@ -52,6 +54,8 @@ type Explanation struct {
 	Sentence string
 	// Deadline at which a queued job settles as Unschedulable; zero otherwise.
 	Deadline time.Time
+	// RetryAt is when a job can be leased again, for WhyRetry.
+	RetryAt time.Time
 	// Online counts the runners that serve the pool and are online; Able those of them that could take the job when idle.
 	Online, Able int
 	// Lacking are the capabilities that no online runner of the pool offers, or, if each is offered by some, all that the
@@ -106,6 +110,11 @@ func (o *owner) explain(tx *sqlite.Tx, job string) (Explanation, error) {
 	}
 	x.Runner = "" // of the attempt before
 	x.Deadline = at(r.deadlineAt)
+	if r.delayed {
+		x.Why, x.RetryAt = WhyRetry, at(r.retryAt)
+		x.Sentence = because(fmt.Sprintf("retries at %s after", x.RetryAt.Format(time.RFC3339)), r.reason)
+		return x, nil
+	}
 	l, err := o.laneByID(tx, r.lane)
 	if err != nil {
 		return x, err

@@ -60,16 +60,17 @@ const (
 // lane is the FIFO of the jobs of one key. Its window is a prefix of the queued jobs in the order of seq; the rest stays
 // on disk.
 type lane struct {
-	id     int64
-	key    laneKey
-	caps   []string
-	pool   *pool
-	space  *workspace
-	queued int // jobs in state Queued, on disk and in the window
-	parked int // jobs in state Parked
-	live   int // jobs leased
-	window []entry
-	dirty  bool // in owner.dirtyLanes
+	id      int64
+	key     laneKey
+	caps    []string
+	pool    *pool
+	space   *workspace
+	queued  int // jobs in state Queued, on disk and in the window
+	delayed int // jobs that are queued when their retry is due
+	parked  int // jobs in state Parked
+	live    int // jobs leased
+	window  []entry
+	dirty   bool // in owner.dirtyLanes
 }
 
 // complete says that the window has every queued job.

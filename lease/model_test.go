@@ -27,6 +27,7 @@ type modelJob struct {
 	attempt                      int64
 	failures, unstarted          int
 	enqueued, deadline           time.Time
+	retryAt                      time.Time // not leased before; zero: at once
 	runner                       lease.Runner
 	grants                       map[int64]string // attempt -> runner
 	requests                     map[int64]string // attempt -> request that was answered with it
@@ -51,8 +52,8 @@ func (m *model) home(r lease.Runner) string {
 }
 
 // placeable says whether a runner may take a job now.
-func (m *model) placeable(r lease.Runner, j *modelJob) bool {
-	if j.state != lease.Queued || !slices.Contains(r.Serves, j.Pool) {
+func (m *model) placeable(r lease.Runner, j *modelJob, now time.Time) bool {
+	if now.Before(j.retryAt) || j.state != lease.Queued || !slices.Contains(r.Serves, j.Pool) {
 		return false
 	}
 	req := j.Requirements
@@ -134,11 +135,14 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 		j.deadline = ev.At.Add(j.QueueDeadline)
 	case lease.JobLeased:
 		r := runners[ev.Runner]
-		if !m.placeable(r, j) {
+		if !m.placeable(r, j, ev.At) {
 			return fmt.Errorf("leased to %s, which may not take it (it is %s)", ev.Runner, j.state)
 		}
 		for _, o := range m.jobs {
-			if m.placeable(r, o) && m.rank(o, ev.At).before(m.rank(j, ev.At)) {
+			if o.retryAt.Equal(ev.At) {
+				continue // its retry is due in this moment, perhaps a little later
+			}
+			if m.placeable(r, o, ev.At) && m.rank(o, ev.At).before(m.rank(j, ev.At)) {
 				return fmt.Errorf("leased to %s before %s, which goes first", ev.Runner, o.ID)
 			}
 		}
@@ -167,12 +171,16 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 		if (ev.Cause == lease.CauseRestart) != j.restored && (ev.Cause == lease.CauseRestart || ev.Cause == lease.CauseExpired) {
 			return fmt.Errorf("cause %s, heard of since the restart: %t", ev.Cause, !j.restored)
 		}
+		failures := j.failures
 		m.count(j, ev)
 		if j.failures >= j.MaxAttempts || j.unstarted >= m.cfg.MaxUnstarted {
 			return fmt.Errorf("requeued after %d failures and %d leases without a start", j.failures, j.unstarted)
 		}
 		if j.started {
 			j.deadline = ev.At.Add(j.QueueDeadline)
+		}
+		if err := m.retry(j, ev, j.failures > failures); err != nil {
+			return err
 		}
 		j.state = lease.Queued
 	case lease.JobStarted:
@@ -192,7 +200,7 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 	case lease.JobResumed:
 		switch {
 		case ev.State == lease.Queued && j.state == lease.Parked:
-			j.state, j.deadline = lease.Queued, ev.At.Add(j.QueueDeadline)
+			j.state, j.deadline, j.retryAt = lease.Queued, ev.At.Add(j.QueueDeadline), time.Time{}
 		case ev.State == lease.Leased && j.state == lease.Leased && j.held:
 			j.held = false
 		default:
@@ -215,6 +223,31 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 	}
 	if ev.State != j.state {
 		return fmt.Errorf("%s says the job is %s, it should be %s", ev.Kind, ev.State, j.state)
+	}
+	return nil
+}
+
+// retry checks when a job may be leased again: at once, or in the second half of a delay that grows with its failures,
+// and not after its deadline.
+func (m *model) retry(j *modelJob, ev lease.Event, counted bool) error {
+	j.retryAt = ev.RetryAt
+	if !counted {
+		if !ev.RetryAt.IsZero() {
+			return fmt.Errorf("an uncounted return waits until %s", ev.RetryAt)
+		}
+		return nil
+	}
+	delay := time.Second
+	for range j.failures - 1 {
+		delay = min(4*delay, time.Minute)
+	}
+	early, late := ev.At.Add(delay/2), ev.At.Add(delay)
+	if j.deadline.Before(early) {
+		early = j.deadline
+	}
+	if ev.RetryAt.Before(early) || ev.RetryAt.After(late) || ev.RetryAt.After(j.deadline) {
+		return fmt.Errorf("failed at %s for the %d. time, retry at %s, want it between %s and %s and by %s", ev.At, j.failures,
+			ev.RetryAt, early, late, j.deadline)
 	}
 	return nil
 }
@@ -290,7 +323,7 @@ func (m *model) rest(now time.Time, waiting []lease.Runner) error {
 			return fmt.Errorf("%s is leased and not started past the time for it", j.ID)
 		}
 		for _, r := range waiting {
-			if m.placeable(r, j) {
+			if m.placeable(r, j, now) {
 				return fmt.Errorf("%s is queued and %s waits, and could take it", j.ID, r.ID)
 			}
 		}

@@ -90,6 +90,7 @@ type owner struct {
 
 	payloadBytes int
 	nextDeadline int64 // no queued job's deadline is before it
+	nextRetry    int64 // no delayed job's retry is before it
 	nextPrune    int64
 	nextForget   int64
 	prune        pruner
@@ -122,7 +123,7 @@ func (o *owner) now() int64 {
 func (o *owner) rebuild(tx *sqlite.Tx) error {
 	before := o.live
 	o.lanes, o.byID, o.live = make(map[laneKey]*lane), make(map[int64]*lane), make(map[string]*live)
-	o.heap, o.payloadBytes, o.nextDeadline = nil, 0, 0
+	o.heap, o.payloadBytes, o.nextDeadline, o.nextRetry = nil, 0, 0, 0
 	o.dirtyLanes, o.dirtyRunners, o.dirtyHomes = nil, nil, nil
 	o.events, o.granted = nil, nil
 	for _, p := range o.pools {
@@ -162,6 +163,10 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 	if err != nil {
 		return err
 	}
+	waiting, err := loadCounts(tx, countDelayed)
+	if err != nil {
+		return err
+	}
 	leased, err := loadRows(tx, selectLeased)
 	if err != nil {
 		return err
@@ -179,6 +184,13 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 			return err
 		}
 		l.parked = n
+	}
+	for id, n := range waiting {
+		l, err := o.laneByID(tx, id)
+		if err != nil {
+			return err
+		}
+		l.delayed = n
 	}
 	now := o.now()
 	for _, r := range leased {
@@ -228,7 +240,7 @@ func (o *owner) newLane(id int64, k laneKey) *lane {
 
 // dropLane forgets a lane without jobs, so that memory follows what is in the queue and not what ever was.
 func (o *owner) dropLane(l *lane) {
-	if l.queued+l.parked+l.live > 0 || l.dirty {
+	if l.queued+l.delayed+l.parked+l.live > 0 || l.dirty {
 		return
 	}
 	delete(o.lanes, l.key)

@@ -117,8 +117,9 @@ type Return struct {
 	Counted bool
 }
 
-// GiveBack ends an attempt without a result: the job is queued again at its old place, without waiting for a TTL. The
-// caller says by it that nothing of the attempt runs any more. If the return is counted and was the last that the job may
+// GiveBack ends an attempt without a result: the job is queued again at its old place, without waiting for a TTL; after a
+// counted return, when its retry is due ([Config.RetryDelay]). The caller says by it that nothing of the attempt runs any
+// more. If the return is counted and was the last that the job may
 // have, it settles as Exhausted; if a person has asked it to stop, as what was asked.
 func (q *Queue) GiveBack(ctx context.Context, ref Ref, ret Return, opts ...Option) (Disposition, error) {
 	hook := hookOf(opts)
@@ -175,17 +176,30 @@ func (o *owner) requeue(tx *sqlite.Tx, l *live, e entry, rel release, hook Hook)
 	if l.started {
 		e.deadlineAt = o.deadlineOf(&e) // what ran has not waited; what nobody started has
 	}
+	state, retryAt := Queued, int64(0)
+	if rel.counted {
+		if retryAt = o.retryAt(&e); retryAt > 0 {
+			state = delayed
+		}
+	}
 	ev := o.liveEvent(JobRequeued, l)
 	ev.State, ev.Failures, ev.Unstarted, ev.Cause, ev.Reason, ev.Deadline = Queued, e.failures, e.unstarted, rel.cause, rel.reason, at(e.deadlineAt)
+	if retryAt > 0 {
+		ev.RetryAt = at(retryAt)
+	}
 	err := o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {
-		_, err := tx.Exec(updateRequeued, e.deadlineAt, e.failures, e.unstarted, rel.reason, e.seq)
+		_, err := tx.Exec(updateRequeued, int64(state), retryAt, e.deadlineAt, e.failures, e.unstarted, rel.reason, e.seq)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	o.removeLive(l)
-	o.enqueue(l.lane, e)
+	if state == delayed {
+		o.delay(l.lane, retryAt)
+	} else {
+		o.enqueue(l.lane, e)
+	}
 	return nil
 }
 

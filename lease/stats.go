@@ -42,7 +42,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		type key struct{ workspace, pool string }
 		counts := make(map[key]*Count)
 		for k, l := range o.lanes {
-			if l.queued+l.live+l.parked == 0 {
+			if l.queued+l.delayed+l.live+l.parked == 0 {
 				continue
 			}
 			c := counts[key{k.workspace, k.pool}]
@@ -50,7 +50,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 				c = &Count{Workspace: k.workspace, Pool: k.pool}
 				counts[key{k.workspace, k.pool}] = c
 			}
-			c.Queued, c.Leased, c.Parked = c.Queued+l.queued, c.Leased+l.live, c.Parked+l.parked
+			c.Queued, c.Leased, c.Parked = c.Queued+l.queued+l.delayed, c.Leased+l.live, c.Parked+l.parked
 		}
 		for _, c := range counts {
 			s.Counts = append(s.Counts, *c)

@@ -82,11 +82,7 @@ func (o *owner) settleRow(tx *sqlite.Tx, r *row, ev Event, hook Hook) error {
 	if err != nil {
 		return err
 	}
-	if r.state == Parked {
-		l.parked--
-	} else {
-		l.remove(o, r.seq)
-	}
+	l.unqueue(o, r)
 	o.dropLane(l)
 	return nil
 }
@@ -116,7 +112,7 @@ func (q *Queue) Park(ctx context.Context, job, reason string, opts ...Option) er
 		if err != nil {
 			return err
 		}
-		l.remove(o, r.seq)
+		l.unqueue(o, r)
 		l.parked++
 		return nil
 	})

@@ -25,7 +25,7 @@ func migrations() fs.FS {
 // Every statement of the queue. Those that run per job must be answered by an index; a test reads their plans.
 const (
 	jobColumns = `seq, id, lane, state, max_attempts, wait, enqueued_at, deadline_at, attempt, failures, unstarted,
-		token, runner, home, request, started_at, held, stop, reason, outcome, settled_by`
+		token, runner, home, request, started_at, held, stop, reason, outcome, settled_by, retry_at`
 
 	insertJob = `INSERT INTO lease_job (seq, id, lane, state, max_attempts, wait, enqueued_at, deadline_at, reason)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
@@ -34,8 +34,9 @@ const (
 	updateLeased = `UPDATE lease_job SET state = 1, attempt = ?, token = ?, runner = ?, home = ?, request = ?,
 		leased_at = ?, started_at = 0, held = 0, stop = 0, reason = '' WHERE seq = ?`
 	updateStarted  = `UPDATE lease_job SET started_at = ? WHERE seq = ?`
-	updateRequeued = `UPDATE lease_job SET state = 0, deadline_at = ?, failures = ?, unstarted = ?, held = 0, reason = ?
+	updateRequeued = `UPDATE lease_job SET state = ?, retry_at = ?, deadline_at = ?, failures = ?, unstarted = ?, held = 0, reason = ?
 		WHERE seq = ?`
+	updateRetried = `UPDATE lease_job SET state = 0 WHERE seq = ?`
 	updateParked  = `UPDATE lease_job SET state = 2, reason = ? WHERE seq = ?`
 	updateHeld    = `UPDATE lease_job SET held = ?, reason = ? WHERE seq = ?`
 	updateResumed = `UPDATE lease_job SET state = 0, deadline_at = ?, reason = '' WHERE seq = ?`
@@ -54,10 +55,13 @@ const (
 		FROM lease_job j WHERE lane = ? AND state = 0 ORDER BY seq LIMIT ?`
 	selectNextDeadline = `SELECT deadline_at FROM lease_job WHERE state = 0 ORDER BY deadline_at LIMIT 1`
 	selectOverdue      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 0 AND deadline_at <= ? ORDER BY deadline_at LIMIT ?`
+	selectNextRetry    = `SELECT retry_at FROM lease_job WHERE state = 4 ORDER BY retry_at LIMIT 1`
+	selectRetries      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 4 AND retry_at <= ? ORDER BY retry_at LIMIT ?`
 	countAhead         = `SELECT count(*) FROM (SELECT 1 FROM lease_job WHERE lane = ? AND state = 0 AND seq < ? LIMIT ?)`
 
 	selectLeased = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 1`
 	countQueued  = `SELECT lane, count(*) FROM lease_job WHERE state = 0 GROUP BY lane`
+	countDelayed = `SELECT lane, count(*) FROM lease_job WHERE state = 4 GROUP BY lane`
 	countParked  = `SELECT lane, count(*) FROM lease_job WHERE state = 2 GROUP BY lane`
 	maxSeq       = `SELECT max(coalesce((SELECT max(seq) FROM lease_job), 0), coalesce((SELECT max(seq) FROM lease_payload), 0))`
 
@@ -89,14 +93,22 @@ type row struct {
 	reason    string
 	outcome   Outcome
 	settledBy int64
+	delayed   bool // Queued, but not before retryAt
+	retryAt   int64
 }
+
+// delayed is on disk the state of a queued job that waits for its retry.
+const delayed State = 4
 
 func (r *row) scan(rows interface{ Scan(...any) error }) error {
 	var state, stop, outcome int64
 	err := rows.Scan(&r.seq, &r.id, &r.lane, &state, &r.maxAttempts, &r.wait, &r.enqueuedAt, &r.deadlineAt, &r.attempt,
 		&r.failures, &r.unstarted, &r.token, &r.runner, &r.home, &r.request, &r.startedAt, &r.held, &stop, &r.reason,
-		&outcome, &r.settledBy)
+		&outcome, &r.settledBy, &r.retryAt)
 	r.state, r.stop, r.outcome = State(state), Outcome(stop), Outcome(outcome)
+	if r.delayed = r.state == delayed; r.delayed {
+		r.state = Queued
+	}
 	return err
 }
 

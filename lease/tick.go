@@ -22,7 +22,7 @@ const (
 
 // nextWake is when the timer must run next.
 func (o *owner) nextWake() int64 {
-	next := min(o.nextDeadline, o.nextPrune)
+	next := min(o.nextDeadline, o.nextRetry, o.nextPrune)
 	if len(o.heap) > 0 {
 		next = min(next, o.heap[0].wake)
 	}
@@ -35,6 +35,9 @@ func (o *owner) tick(tx *sqlite.Tx) (int64, error) {
 	o.forgiveStall(now)
 	again := int64(math.MaxInt64)
 	if err := o.expireLeases(tx, now, &again); err != nil {
+		return 0, err
+	}
+	if err := o.wakeDelayed(tx, now, &again); err != nil {
 		return 0, err
 	}
 	if err := o.expireQueued(tx, now, &again); err != nil {
