@@ -17,6 +17,7 @@
 //	leased   queued   no Started within StartAck      start_timeout; counts against MaxUnstarted, not MaxAttempts
 //	leased   queued   no Renew within TTL             expired or coordinator_restart; counts if it had started
 //	leased   queued   GiveBack                        counts if the caller says so
+//	                                                  (after what counts as an attempt, RetryAt says when it can be leased again)
 //	leased   settled  Settle by the epoch that holds
 //	leased   settled  any of the three above          exhausted, or what a person asked for meanwhile
 //	queued   settled  queue deadline                  unschedulable, with the sentence that Explain would have given
@@ -81,7 +82,10 @@
 //
 // Interactive before batch; a batch job that has waited for [Config.Aging] counts as interactive. Within that, weighted fair
 // queueing over workspaces by virtual start times, which a restart forgets. Within a workspace, by arrival; a job that comes
-// back keeps its place. An entry that cannot be placed is skipped. A pull costs a look at each lane of the pools that its
-// runner serves; an enqueue, a look at each crowd of waiting runners of its pool, which offer the same, and at the homes of
+// back keeps its place. An entry that cannot be placed is skipped. A job whose attempt failed in a way that counts is set
+// aside until its retry is due, after a delay that grows with its failures ([Config.RetryDelay]): nobody waits behind it
+// meanwhile, its queue deadline goes on, it can be cancelled and parked, and the delay survives a restart.
+//
+// A pull costs a look at each lane of the pools that its runner serves; an enqueue, a look at each crowd of waiting runners of its pool, which offer the same, and at the homes of
 // those that fit until one has room. Thousands of idle runners are one crowd.
 package lease
