@@ -171,7 +171,7 @@ func refusal(err error) CloseReason {
 func (c *CoordinatorSession) run(forget func()) {
 	c.control.fr.buf = nil
 	c.control.y.Shrink()
-	c.control.loose() // nobody reads it from now on
+	c.control.reading(false)
 	c.silence = time.AfterFunc(c.timing.DeadPeer, func() {
 		c.spawn(func() { c.giveUp(&TimeoutError{Op: "heartbeat", After: c.timing.DeadPeer}) })
 	})

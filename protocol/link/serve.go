@@ -102,7 +102,7 @@ func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
 	}
 	st.fr.buf = nil
 	st.y.Shrink()
-	st.loose() // nobody reads it until there is an answer
+	st.reading(false) // until there is an answer
 	st.kept = true
 	c.handler.Pull(p.ctx, c, *req, func(a *Attempt, err error) {
 		c.answerPull(p, a, err)
@@ -119,7 +119,7 @@ func (c *CoordinatorSession) servePull(st *stream, req *PullRequest) {
 // answerPull brings the handler's answer to the runner and sees an attempt through to its acknowledgement.
 func (c *CoordinatorSession) answerPull(p *servedPull, a *Attempt, err error) {
 	st := p.st
-	st.loose = st.interrupt(c.ctx)
+	st.reading(true)
 	switch cause := context.Cause(p.ctx); {
 	case a != nil && err == nil && cause == errWithdrawn:
 		c.takeBack(a, "withdrawn")

@@ -20,9 +20,13 @@ type session struct {
 	log    *slog.Logger
 	ws     *wsConn
 	mux    *yamux.Session
-	// ctx ends with the session; its cause is the session's error.
+	// ctx ends with the session; its cause is the session's error. cancel ends it and interrupts the streams that are read.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
+	read   struct {
+		sync.Mutex
+		streams map[*stream]struct{}
+	}
 	// piece is the largest write; bulk is the turn that larger writes than smallWrite take, so that at most one of them
 	// lies in yamux's queue before a heartbeat.
 	piece int
@@ -39,7 +43,12 @@ type session struct {
 
 func newSession(ws *wsConn, timing Timing, log *slog.Logger, piece int) *session {
 	s := &session{timing: timing, log: log, ws: ws, piece: piece, bulk: make(chan struct{}, 1), finished: make(chan struct{})}
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = ctx, func(cause error) {
+		cancel(cause)
+		s.interruptReads()
+	}
+	s.read.streams = make(map[*stream]struct{})
 	ws.failed = func() { s.cancel(ws.cause()) }
 	ws.opening = s.opening
 	return s
@@ -245,8 +254,6 @@ type stream struct {
 	wm sync.Mutex
 	// cut is set when the stream was interrupted: from then on every deadline lies in the past.
 	cut atomic.Bool
-	// loose ends the interruption by the session's end.
-	loose func() bool
 	// kept says that serve has returned and something else will release the stream.
 	kept bool
 }
@@ -254,15 +261,40 @@ type stream struct {
 func (s *session) wrap(y *yamux.Stream) *stream {
 	st := &stream{s: s, y: y}
 	st.fr.r = y
-	// yamux lets a Read that waits spin from the moment its session ends until the connection is closed. A thousand
-	// sessions that end together would be busy with that for many seconds; so no Read waits any more by then.
-	st.loose = st.interrupt(s.ctx)
+	st.reading(true)
 	return st
+}
+
+// reading says whether somebody may read the stream, and is to be interrupted when the session ends.
+//
+// yamux lets a Read that waits spin from the moment its session ends until its stream is closed. A thousand sessions that
+// end together would be busy with that for many seconds; so each Read is told to give up before yamux learns of the end.
+func (st *stream) reading(yes bool) {
+	s := st.s
+	s.read.Lock()
+	defer s.read.Unlock()
+	if !yes {
+		delete(s.read.streams, st)
+		return
+	}
+	s.read.streams[st] = struct{}{}
+	if s.Err() != nil {
+		st.giveUp()
+	}
+}
+
+// interruptReads ends what waits in a Read, on the goroutine that ends the session.
+func (s *session) interruptReads() {
+	s.read.Lock()
+	defer s.read.Unlock()
+	for st := range s.read.streams {
+		st.giveUp()
+	}
 }
 
 // close ends our direction. The peer's handler sees the end of the stream and ends its own.
 func (st *stream) close() {
-	st.loose()
+	st.reading(false)
 	_ = st.y.Close()
 }
 
@@ -454,11 +486,14 @@ func (st *stream) fail(err error) {
 // interrupt makes whatever waits on st, now or later, fail when ctx ends. The returned function undoes it, and reports
 // false when it is too late.
 func (st *stream) interrupt(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
-		st.cut.Store(true)
-		_ = st.y.SetReadDeadline(past)
-		_ = st.y.SetWriteDeadline(past)
-	})
+	return context.AfterFunc(ctx, st.giveUp)
+}
+
+// giveUp makes whatever waits on st, now or later, fail.
+func (st *stream) giveUp() {
+	st.cut.Store(true)
+	_ = st.y.SetReadDeadline(past)
+	_ = st.y.SetWriteDeadline(past)
 }
 
 var past = time.Unix(1, 0)
