@@ -281,6 +281,9 @@ func (f *fake) submit(r *http.Request) (any, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
+	if id := req.Harness.ID; len(f.specs[id]) == 0 && !slices.Contains(protocol.Adapters(), id) {
+		return nil, protocol.NotFound("no harness %q in this workspace", id).WithHint("register it with POST /harnesses, or use one that is built in: %s", strings.Join(protocol.Adapters(), ", "))
+	}
 	if strings.HasPrefix(req.Runtime, protocol.TargetSelfPrefix) {
 		return nil, protocol.NotFound("no runner %q in this workspace", strings.TrimPrefix(req.Runtime, protocol.TargetSelfPrefix)).WithHint("GET /runners lists them")
 	}
@@ -511,9 +514,12 @@ func (f *fake) otherRoutes(handle handleFunc) {
 	handle("GET /harnesses/{id}/{version}", http.StatusOK, func(r *http.Request) (any, error) {
 		specs := f.specs[r.PathValue("id")]
 		if len(specs) == 0 {
-			return nil, protocol.NotFound("no harness %q", r.PathValue("id"))
+			return nil, protocol.NotFound("no harness %q", r.PathValue("id")).WithHint("GET /harnesses lists them")
 		}
 		return specs[len(specs)-1], nil
+	})
+	handle("GET /harness-templates/{id}/{version}", http.StatusOK, func(r *http.Request) (any, error) {
+		return nil, protocol.NotFound("no harness template %q", r.PathValue("id")).WithHint("register it with POST /harness-templates")
 	})
 	handle("DELETE /harnesses/{id}/versions/{version}", http.StatusOK, func(r *http.Request) (any, error) {
 		delete(f.specs, r.PathValue("id"))

@@ -131,7 +131,7 @@ func (a *app) printPaired(p *protocol.Paired, source, base string) error {
 	}
 	a.hint("run something there: everdict submit -f run.json --wait --runtime %s", target)
 	if loopbackURL(base) {
-		a.hint("\n%s is good on this machine only. For another, start the coordinator with\n--listen :%s --require-auth, and give both commands --api-url http://%s:%[2]s", base, portOf(base), thisHost())
+		a.hint("\n%s is good on this machine only. For another, give both commands --api-url http://%s:%s,\nwhere the coordinator has to listen: --listen :%[3]s --require-auth", base, thisHost(), portOf(base))
 	}
 	return nil
 }
