@@ -13,8 +13,8 @@
 // # Process 1
 //
 // Process 1 is our own init (init/init.c), a static program of a few KiB, mounted read-only. The driver talks to it
-// over the container's stdin and stdout and has it start commands; the engine's exec is not used. That is about a
-// hundred times faster, and it gives what an exec cannot: each command has a subreaper of its own, so that everything
+// over the container's stdin and stdout and has it start commands; the engine's exec is not used. A command costs a
+// millisecond or two instead of a tenth of a second, and has what an exec cannot give: each command has a subreaper of its own, so that everything
 // it leaves behind is known and ends with its timeout (F11); exit status and signal are the kernel's, not a shell's
 // 128+n; a kill of everything is one system call that no fork bomb outruns; and none of it needs a free slot under
 // the process limit (F44). When the runner dies, its connection closes and the container ends with it (F14).
@@ -33,6 +33,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -186,8 +187,10 @@ func check(spec sandbox.Spec) error {
 		return err
 	}
 	if spec.Image == "" {
-		return &sandbox.UnsupportedError{Driver: Name, What: "a sandbox", Wanted: "without an image",
-			Reason: "neither the case nor the harness nor the runner names one"}
+		return refuse("a sandbox", "without an image", "neither the case nor the harness nor the runner names one")
+	}
+	if runtime.GOOS == "windows" {
+		return refuse("image", spec.Image, "a workspace of Windows has no path inside a Linux container; run the runner in WSL")
 	}
 	st, err := os.Stat(spec.Dir)
 	if err != nil {
