@@ -14,10 +14,11 @@
 //
 // Process 1 is our own init (init/init.c), a static program of a few KiB, mounted read-only. The driver talks to it
 // over the container's stdin and stdout and has it start commands; the engine's exec is not used. A command costs a
-// millisecond or two instead of a tenth of a second, and has what an exec cannot give: each command has a subreaper of its own, so that everything
-// it leaves behind is known and ends with its timeout (F11); exit status and signal are the kernel's, not a shell's
-// 128+n; a kill of everything is one system call that no fork bomb outruns; and none of it needs a free slot under
-// the process limit (F44). When the runner dies, its connection closes and the container ends with it (F14).
+// millisecond or two instead of a tenth of a second, and has what an exec cannot give: a subreaper of its own, so that
+// everything it leaves behind is known and ends with its timeout (F11); exit status and signal as the kernel says them,
+// not a shell's 128+n; a kill of everything in one system call that no fork bomb outruns; a stop that needs no free
+// slot under the process limit (F44). When the runner dies, its connection closes and the container ends with it (F14).
+// docs/decisions/014-own-init-in-containers.md has the whole argument.
 //
 // # Escalation
 //

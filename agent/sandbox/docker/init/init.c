@@ -2,9 +2,8 @@
  * init is process 1 of every sandbox container. It starts the commands of an
  * attempt, carries their input and output, and ends what they leave behind. The
  * driver talks to it over the container's own stdin and stdout, which no command
- * can reach: a command is started in a millisecond, on every engine that can
- * attach to a container, and neither needs a free process slot of the engine's
- * exec nor a shell in the image.
+ * can reach. That works with every engine that can attach to a container, starts
+ * a command in a millisecond, and asks no shell of the image.
  *
  *	init (process 1)     frames <-> driver; pipes <-> commands; reaps
  *	  supervisor         one per command, a subreaper: what the command leaves
