@@ -16,7 +16,7 @@ import (
 func flagError(cmd *cobra.Command, err error) error {
 	what := err.Error()
 	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+	if errors.As(err, &unknown) {
 		var names []string
 		add := func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -25,7 +25,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		cmd.NonInheritedFlags().VisitAll(add)
 		cmd.InheritedFlags().VisitAll(add)
-		if near := spelling.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		typed := unknown.GetSpecifiedName()
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			typed = short // one dash too few
+		}
+		if near := spelling.Nearest(typed, names); near != "" {
 			what += fmt.Sprintf(": did you mean --%s?", near)
 		}
 	}
