@@ -12,11 +12,11 @@ const (
 	// headroom is what the collector lets the heap grow between two collections when
 	// most of it is idle sessions, in bytes. Go's default is once again as much as
 	// lives: with 5,000 idle runners (28 kB each, stacks included) that doubled the
-	// coordinator's memory, for garbage of 2 MB/s. With 32 MiB it collects every 15 s
-	// there; below 32 MiB of live memory nothing changes.
-	headroom = 32 << 20
-	// minGCPercent bounds how much more often the collector works for it: five times.
-	minGCPercent = 20
+	// coordinator's memory, for garbage of 2 MB/s. With 24 MiB it collects every 10 s
+	// there; below 24 MiB of live memory nothing changes.
+	headroom = 24 << 20
+	// minGCPercent bounds how much more often the collector works for it: ten times.
+	minGCPercent = 10
 	// headroomEvery is how often the percentage follows what lives.
 	headroomEvery = 2 * time.Second
 )
@@ -46,8 +46,8 @@ func keepHeadroom(ctx context.Context) {
 	}
 }
 
-// gcPercent is the percentage of live bytes that headroom is, in steps of ten.
+// gcPercent is the percentage of live bytes that headroom is, in steps of five.
 func gcPercent(live uint64) int {
 	percent := int(100 * headroom / max(live, headroom))
-	return max(percent/10*10, minGCPercent)
+	return max(percent/5*5, minGCPercent)
 }
