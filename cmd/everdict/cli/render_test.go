@@ -59,6 +59,7 @@ func sampleRuns() map[string]*protocol.Run {
 	ungraded.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt, Output: "42"}}
 	exited := base()
 	exited.Verdict = ptr(false)
+	exited.CreatedBy, exited.Provenance = "dev", &protocol.Provenance{RanOn: "local", Runner: "rnr_1", RunnerLabel: "in this process", By: "local:"}
 	exited.Usage = &protocol.Usage{Calls: ptr(int64(1))}
 	exited.Result = &protocol.CaseResult{Snapshot: protocol.Snapshot{Kind: protocol.EnvRepo}, Trace: []protocol.TraceEvent{
 		{Kind: protocol.EventEnvAction, Action: "command.exit", Detail: json.RawMessage(`{"command":"x","exitCode":127,"durationMs":3}`)},

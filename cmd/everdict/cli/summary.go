@@ -136,6 +136,9 @@ func (s *summary) where() {
 		if p.Runner != "" {
 			line = cell(firstOf(p.RunnerLabel, p.Hostname, p.Runner)) + s.p.dim(" "+cell(p.Runner)+", "+cell(p.RanOn))
 		}
+		if p.By != "" && p.By != s.run.CreatedBy {
+			line += s.p.dim(", of " + cell(ownerOf(p.By)))
+		}
 		if p.Attestation == "self_reported" {
 			line += s.p.dim(", self-reported")
 		}
