@@ -47,7 +47,7 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, error) {
 	doc, err := g.cfg.Runs.Job(ctx, l)
 	if err != nil {
-		if back := g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), l.Ref, "its job could not be read"); back != nil {
+		if back := g.unread(ctx, l.Ref, err); back != nil {
 			g.log.Warn("attempt could not be taken back, its lease will expire", "run", l.Job, "err", back)
 		}
 		return nil, err
@@ -56,6 +56,15 @@ func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, er
 		AttemptRef: link.AttemptRef{Run: l.Job, Job: l.Job, Epoch: l.Attempt, Token: link.Secret(l.Token)},
 		TTL:        link.Duration(l.TTL), Payload: doc,
 	}, nil
+}
+
+// unread takes back an attempt whose job the runner cannot be given. It counts as
+// one of the run's attempts: a job that can never be read must come to an end.
+func (g *Gateway) unread(ctx context.Context, ref lease.Ref, why error) error {
+	if ctx.Err() != nil { // it was the runner that went
+		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job")
+	}
+	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200))
 }
 
 // Started implements link.Handler.
@@ -96,7 +105,7 @@ func standing(err error) (link.Standing, error) {
 func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef) (link.EvidenceSink, link.EvidenceReady, error) {
 	s, err := g.session(c)
 	if err == nil {
-		err = g.own(ctx, s, a)
+		err = g.own(ctx, c, a)
 	}
 	if err != nil {
 		return nil, link.EvidenceReady{}, err
@@ -117,9 +126,9 @@ func (g *Gateway) Evidence(ctx context.Context, c *link.CoordinatorSession, a li
 }
 
 // own refuses an attempt that this runner was never given.
-func (g *Gateway) own(ctx context.Context, s *session, a link.AttemptRef) error {
+func (g *Gateway) own(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef) error {
 	runner, err := g.cfg.Runs.AttemptRunner(ctx, a.Job, a.Epoch)
-	if errors.Is(err, store.ErrNotFound) || err == nil && (runner != s.holder.Runner.ID || a.Run != a.Job) {
+	if errors.Is(err, store.ErrNotFound) || err == nil && (runner != c.Principal().Runner || a.Run != a.Job) {
 		// A run's job has the run's name: who says otherwise speaks of one attempt
 		// and means another.
 		return &link.RemoteError{Code: string(protocol.CodeNotFound), Message: "this attempt is not known, or not this runner's"}
@@ -175,11 +184,9 @@ func (k *sink) Close() {
 
 // Ask implements link.Handler.
 func (g *Gateway) Ask(ctx context.Context, c *link.CoordinatorSession, q link.Ask) (link.Answer, error) {
-	s, err := g.session(c)
-	if err == nil {
-		err = g.own(ctx, s, q.AttemptRef) // an answer is nobody else's to hear
-	}
-	if err != nil {
+	// Nobody else may hear an answer. A session that is being replaced may: its
+	// runner would take the refusal for the answer.
+	if err := g.own(ctx, c, q.AttemptRef); err != nil {
 		return link.Answer{}, err
 	}
 	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), q.ID, q.Question)
