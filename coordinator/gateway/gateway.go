@@ -279,8 +279,14 @@ func (g *Gateway) Heartbeat(ctx context.Context, c *link.CoordinatorSession, hb 
 	return link.HeartbeatAck{Leases: verdicts(standings)}, nil
 }
 
+// levels are those of a runner's status; the first is that of one that says none.
+var levels = []string{"info", "warn", "error"}
+
 // Status implements link.Handler.
 func (g *Gateway) Status(_ context.Context, c *link.CoordinatorSession, st link.Status) {
+	if !slices.Contains(levels, st.Level) {
+		st.Level = levels[0]
+	}
 	g.cfg.Runners.SetStatus(c.Principal().Runner, &protocol.RunnerStatus{Text: protocol.Clip(st.Text, 200), Level: st.Level, At: protocol.At(time.Now())})
 }
 

@@ -346,6 +346,26 @@ func TestP4_Drain(t *testing.T) {
 	w.tells(id, "running, 1 active")
 }
 
+// TestP15_StatusOfALyingRunner: what a runner says of itself is shown within bounds.
+func TestP15_StatusOfALyingRunner(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	m := w.connect(mac)
+	for said, want := range map[link.Status]protocol.RunnerStatus{
+		{Text: "updating", Level: "warn"}:                 {Text: "updating", Level: "warn"},
+		{Text: "hello"}:                                   {Text: "hello", Level: "info"},
+		{Text: "hello", Level: "<b>"}:                     {Text: "hello", Level: "info"},
+		{Text: strings.Repeat("x", 9999), Level: "error"}: {Text: protocol.Clip(strings.Repeat("x", 9999), 200), Level: "error"},
+	} {
+		if err := m.RunnerSession.Status(w.ctx(), said); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.runner(mac.Runner.ID).Status; got == nil || got.Text != want.Text || got.Level != want.Level {
+			t.Errorf("said %+v, shown %+v, want %+v", said, got, want)
+		}
+	}
+}
+
 // TestF6_DegradedRunner: a runner that takes an attempt and does not start it is
 // shown as degraded, busy only as long as it holds it.
 func TestF6_DegradedRunner(t *testing.T) {

@@ -75,8 +75,6 @@ func causeSentence(ev *lease.Event) string {
 		return fmt.Sprintf("runner %s did not come back after the coordinator was restarted", ev.Runner)
 	case lease.CauseStartTimeout:
 		return fmt.Sprintf("runner %s took the run but did not acknowledge its start", ev.Runner)
-	case lease.CauseQueueDeadline:
-		return ev.Reason
 	}
 	return ev.Reason
 }
