@@ -299,7 +299,10 @@ func (r *Runner) network() (environ []string, c executor.Certificates, err error
 	return environ, c, err
 }
 
-func (r *Runner) workRoot() string    { return filepath.Join(r.cfg.WorkDir, workDir) }
+// WorkRoot is where a runner with this work directory makes the workspaces.
+func WorkRoot(dir string) string { return filepath.Join(dir, workDir) }
+
+func (r *Runner) workRoot() string    { return WorkRoot(r.cfg.WorkDir) }
 func (r *Runner) askRoot() string     { return filepath.Join(r.cfg.WorkDir, askDir) }
 func (r *Runner) privateRoot() string { return filepath.Join(r.cfg.StateDir, privateDir) }
 

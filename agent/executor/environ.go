@@ -79,22 +79,27 @@ func pick(environ []string, lists ...[]string) []string {
 }
 
 // environ is the base environment of the attempt's commands: what its lane
-// inherits, and the attempt's own places.
+// inherits, and the attempt's own places. In a container the image's own PATH and
+// home count, unless the job runs as a user that the image does not know.
 func (x *execution) environ() []string {
-	base := x.cfg.Certificates.environ(x.in.Environ, x.root)
-	path := defaultPath
-	env := make([]string, 0, len(base)+3)
-	for _, kv := range base {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			path = v
-			continue
-		}
-		env = append(env, kv)
-	}
+	env := slices.Clone(x.cfg.Certificates.environ(x.in.Environ, x.root))
+	env = append(env, "TMPDIR="+filepath.Join(x.root, tmpDir))
 	if x.in.Container {
-		env = append(env, "HOME="+filepath.Join(x.root, homeDir))
-	} else if x.cfg.BinDir != "" {
+		if os.Getuid() > 0 {
+			env = append(env, "HOME="+filepath.Join(x.root, homeDir))
+		}
+		return env
+	}
+	path := defaultPath
+	env = slices.DeleteFunc(env, func(kv string) bool {
+		v, ok := strings.CutPrefix(kv, "PATH=")
+		if ok {
+			path = v
+		}
+		return ok
+	})
+	if x.cfg.BinDir != "" {
 		path = x.cfg.BinDir + string(os.PathListSeparator) + path
 	}
-	return append(env, "PATH="+path, "TMPDIR="+filepath.Join(x.root, tmpDir))
+	return append(env, "PATH="+path)
 }

@@ -279,9 +279,17 @@ func (x *execution) release(ctx context.Context) {
 	}
 }
 
-// mkdir makes the attempt's directories and sees to their removal.
+// mkdir makes the attempt's directories and sees to their removal. Where the lane
+// keeps sandboxes ready, the directory of one of those is taken.
 func (x *execution) mkdir() error {
 	x.root = filepath.Join(x.cfg.WorkRoot, x.a.Name)
+	dirs := []string{x.root}
+	if r, ok := x.in.Driver.(sandbox.Reserver); ok {
+		if dir, ready := r.Reserve(x.spec()); ready {
+			x.root, dirs = dir, nil
+		}
+	}
+	dirs = append(dirs, filepath.Join(x.root, tmpDir), filepath.Join(x.root, homeDir))
 	x.deferred = append(x.deferred, func(ctx context.Context) {
 		if x.cfg.Keep {
 			return
@@ -290,7 +298,7 @@ func (x *execution) mkdir() error {
 			x.log.Error("workspace could not be removed and is retired", "dir", x.root, "err", err)
 		}
 	})
-	for _, dir := range []string{x.root, filepath.Join(x.root, tmpDir), filepath.Join(x.root, homeDir)} {
+	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return fmt.Errorf("make the attempt's directory: %w", err)
 		}

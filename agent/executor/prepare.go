@@ -15,13 +15,13 @@ const tmpDir = "tmp"
 
 // prepare starts the sandbox and makes the environment in it.
 func (x *execution) prepare(ctx context.Context) bool {
-	if err := x.mkdir(); err != nil {
-		x.failed(ctx, protocol.StageInstall, err)
-		return false
-	}
 	var err error
 	if x.in, err = x.lane(); err != nil {
 		x.failed(ctx, protocol.StageDispatch, err)
+		return false
+	}
+	if err := x.mkdir(); err != nil {
+		x.failed(ctx, protocol.StageInstall, err)
 		return false
 	}
 	progress := x.a.Redact.Writer(x.a.Log.Writer(protocol.StreamStdout))

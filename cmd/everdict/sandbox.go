@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/docker"
@@ -24,13 +25,14 @@ type drivers struct {
 // newDrivers finds what this machine has, as everdict doctor shows it; offered, if
 // not nil, replaces what a runner says of it. A runner whose default is docker gets
 // it even when no engine answers now: each run then says so.
-func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir string, offered []string) drivers {
+func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir string, offered []string) drivers {
 	found := doctor.Capabilities(ctx, doctor.Config{Runtime: o.Runtime})
 	if offered == nil {
 		offered = found
 	}
 	containers := docker.New(docker.Config{
 		StateDir: stateDir, Image: o.Image, Runtime: o.Runtime, Network: o.Network, ReadonlyRoot: o.ReadOnly, AllowEmulation: o.AllowEmulation,
+		Warm: o.Warm, WarmRoot: agent.WorkRoot(workDir),
 	})
 	if o.Driver == docker.Name {
 		return drivers{containers, containers, offered}

@@ -247,7 +247,7 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 		return nil, loss
 	}
 	c := newCommand(h, l, cmd)
-	env := merge(h.env, h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
+	env := merge([]string{defaultPath}, h.env, h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
 	h.mu.Lock()
 	h.live[c] = struct{}{}
 	h.mu.Unlock()

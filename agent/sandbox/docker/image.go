@@ -204,3 +204,7 @@ func judge(words string) verdict {
 	}
 	return transient
 }
+
+// defaultPath is what the engine itself gives the commands of an image that names no
+// PATH.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -23,15 +23,22 @@ type SandboxOptions struct {
 	ReadOnly bool
 	// AllowEmulation runs images that were built for another kind of machine.
 	AllowEmulation bool
+	// Warm is how many containers are kept ready for each kind of sandbox that was
+	// used last.
+	Warm int
 }
 
 // sandboxKeys are the settings of SandboxOptions.
-var sandboxKeys = []string{config.Sandbox, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation}
+var sandboxKeys = []string{config.Sandbox, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation, config.Warm}
 
 func (a *app) sandbox() (SandboxOptions, error) {
 	o := SandboxOptions{
 		Driver: a.cfg.String(config.Sandbox), Image: a.cfg.String(config.Image), Runtime: a.cfg.String(config.DockerRuntime),
 		Network: a.cfg.String(config.ContainerNetwork), ReadOnly: a.cfg.Bool(config.ReadOnlyRoot), AllowEmulation: a.cfg.Bool(config.AllowEmulation),
+		Warm: a.cfg.Int(config.Warm),
+	}
+	if o.Warm < 0 || o.Warm > maxSlots {
+		return o, fmt.Errorf("%s: warm is %d: want 0 to %d", a.cfg.Origin(config.Warm), o.Warm, maxSlots)
 	}
 	for _, c := range []struct {
 		key, value string

@@ -81,6 +81,7 @@ const (
 	ContainerNetwork = "runner.container_network"
 	ReadOnlyRoot     = "runner.read_only_root"
 	AllowEmulation   = "runner.allow_emulation"
+	Warm             = "runner.warm"
 	PassProxy        = "runner.pass_proxy"
 	PassCA           = "runner.pass_ca"
 )
@@ -128,6 +129,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{ContainerNetwork, "container-network", "EVERDICT_CONTAINER_NETWORK", String, "public", false, "network of containers whose run does not choose: public or none"},
 		{ReadOnlyRoot, "read-only-root", "EVERDICT_READ_ONLY_ROOT", Bool, "false", false, "make everything in a container but the workspace and /tmp read-only"},
 		{AllowEmulation, "allow-emulation", "EVERDICT_ALLOW_EMULATION", Bool, "false", false, "run images that were built for another kind of machine"},
+		{Warm, "warm", "EVERDICT_WARM", Int, "0", false, "containers to keep ready for each kind of sandbox that was used last"},
 		{PassProxy, "pass-proxy", "EVERDICT_PASS_PROXY", Bool, "true", false, "give runs this machine's proxy variables, a login in them included"},
 		{PassCA, "pass-ca", "EVERDICT_PASS_CA", Bool, "false", false, "give runs the certificates of --ca-file, beside those that the system trusts"},
 	}
