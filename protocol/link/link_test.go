@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv("LINK_CROWD"); url != "" {
+		crowd(url)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

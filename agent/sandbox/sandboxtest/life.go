@@ -98,7 +98,8 @@ func oomKill(b *bench) {
 		if not.Driver != b.driver.Name() || not.What == "" || not.Wanted == "" || not.Reason == "" {
 			b.Errorf("refusal %+v is not complete", not)
 		}
-		b.Skipf("refused as it must be: %v", err)
+		b.Logf("refused as it must be: %v", err)
+		return
 	}
 	if err != nil {
 		b.Fatal(err)
