@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -18,8 +19,9 @@ const tenureTick = 250 * time.Millisecond
 // tenure is the right of one attempt to run, and the one place that takes it
 // away. The coordinator alone decides whether the right stands; the local clock
 // may only suspend it: at TTL minus a margin without a renewal the sandbox is
-// frozen, and it thaws only on the coordinator's word (P3). A question to a
-// person suspends it too.
+// frozen, and it thaws only on the coordinator's word (P3). The sandbox knows that
+// instant as a deadline, too, for the case that the runner itself is stopped then.
+// A question to a person suspends it too.
 //
 // One goroutine (run) owns the state; the others send to it.
 type tenure struct {
@@ -118,12 +120,30 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		frozen = want
 		t.log.Info("sandbox "+done, "overdue", overdue, "asking", asks > 0)
 	}
+	// bound moves the sandbox's own deadline to when the lease must be renewed again.
+	bound := func() {
+		if compute == nil || overdue {
+			return
+		}
+		now := time.Now()
+		err := compute.FreezeAt(ctx, now.Add(t.freeze.ttl-t.freeze.margin-link.Elapsed(renewed, now)))
+		switch {
+		case err == nil, errors.Is(err, sandbox.ErrNoDeadline), errors.Is(err, sandbox.ErrReleased), ctx.Err() != nil:
+		default:
+			t.log.Warn("sandbox runs on, should this runner be stopped", "err", err)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
+			if compute != nil && !overdue && !t.late(renewed) {
+				// From here on the executor ends the sandbox, and may need it for the evidence.
+				_ = compute.FreezeAt(context.WithoutCancel(ctx), time.Time{}) // released: it needs no deadline
+			}
 			return
 		case compute = <-t.compute:
 			frozen = false
+			bound()
 		case waiting := <-t.asking:
 			if waiting {
 				asks++
@@ -135,6 +155,7 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 			case link.Stands:
 				renewed, t.freeze = v.asked, v.freezing
 				overdue = t.late(renewed)
+				bound()
 			case link.Cancelled:
 				t.stop(&executor.Stopped{Reason: executor.StopCancelled, Message: v.reason})
 			case link.Stale:

@@ -143,3 +143,57 @@ func descendants(t *testing.T, pid int) []int {
 	walk(pid)
 	return all
 }
+
+// TestF32_P3_TheRunnerAloneIsStopped: somebody stops the runner's process and not
+// its job. The job stands still before the run goes to somebody else, and does not
+// take another step when the runner wakes.
+func TestF32_P3_TheRunnerAloneIsStopped(t *testing.T) {
+	t.Parallel()
+	bin, address := binary(t), house.FreeAddress(t)
+	house.Coordinator(t, bin, address, house.QuickFlags...)
+	c, err := client.New(client.Config{BaseURL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	house.Eventually(t, "the coordinator is ready", func() bool { return c.Ready(ctx) == nil })
+	start := func(label string) *house.Process {
+		paired, err := c.Pair(ctx, &protocol.PairRequest{Label: label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return house.RunnerProcess(t, bin, c.BaseURL(), paired.Token)
+	}
+	first := start("first")
+	mine := filepath.Join(t.TempDir(), "ticks")
+	run, err := c.Submit(ctx, house.Scripted(`run f=`+mine+`.$EVERDICT_ATTEMPT; while [ ! -e `+mine+`.enough ]; do echo x >> $f; sleep 0.05; done`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := fmt.Sprintf("%s.%s.1", mine, run.RunID), fmt.Sprintf("%s.%s.2", mine, run.RunID)
+	grows(t, one)
+
+	first.Signal(syscall.SIGSTOP)
+	start("second")
+	house.Eventually(t, "the run has gone to the other runner", func() bool { return size(two) > 0 })
+	done := size(one)
+	grows(t, two)
+	standsStill(t, one)
+	if now := size(one); now != done {
+		t.Errorf("the first attempt went on while the second ran: from %d to %d bytes", done, now)
+	}
+
+	first.Signal(syscall.SIGCONT)
+	house.Eventually(t, "the superseded attempt is kept as late evidence", func() bool {
+		attempts, err := c.Attempts(ctx, run.RunID)
+		return err == nil && len(attempts) == 2 && attempts[0].LateAt != nil
+	})
+	if now := size(one); now != done {
+		t.Errorf("the first attempt went on when its runner did: from %d to %d bytes", done, now)
+	}
+	enough(t, mine)
+	house.Eventually(t, "the run settles", func() bool {
+		r, err := c.Run(ctx, run.RunID)
+		return err == nil && r.Status == protocol.StatusSucceeded && r.Attempt == 2
+	})
+}

@@ -14,6 +14,8 @@ var (
 	ErrEnded = errors.New("sandbox: process has ended")
 	// ErrInUse is returned by Start when the attempt has a live sandbox already.
 	ErrInUse = errors.New("sandbox: attempt has a sandbox already")
+	// ErrNoDeadline is returned by FreezeAt where nothing but the runner itself can freeze a sandbox.
+	ErrNoDeadline = errors.New("sandbox: nothing here freezes by a deadline")
 )
 
 // SpecError is a spec or command that no driver can carry out: a mistake of the caller.

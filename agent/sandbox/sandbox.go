@@ -178,6 +178,11 @@ type ComputeHandle interface {
 	Freeze(ctx context.Context) error
 	// Thaw lets a frozen sandbox go on. It is idempotent; of an unfrozen sandbox it is a no-op.
 	Thaw(ctx context.Context) error
+	// FreezeAt has the sandbox frozen at a deadline even if this process stands still by then (promise P3), unless
+	// the deadline is moved before; zero means never. The freeze is up to 1 s late, and is counted as frozen time.
+	// Moving a deadline that has passed into the future, or to never, ends that freeze, and nothing else but Kill
+	// does: Thaw undoes Freeze, and of a sandbox that both hold it is the second of the two that thaws. It returns ErrReleased after Release, and ErrNoDeadline where the driver offers none.
+	FreezeAt(ctx context.Context, deadline time.Time) error
 	// Usage returns what is measured so far; after Release, what was measured at its end.
 	Usage(ctx context.Context) (Usage, error)
 	// Kill ends every process now, frozen or not, and returns when none is left. The handle stays usable, so that

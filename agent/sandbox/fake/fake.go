@@ -284,6 +284,10 @@ func (h *handle) Freeze(ctx context.Context) error {
 	return nil
 }
 
+// FreezeAt implements sandbox.ComputeHandle. The fake's processes are goroutines of this process, and stand still
+// with it by nature: there is nothing to do.
+func (h *handle) FreezeAt(context.Context, time.Time) error { return h.alive() }
+
 // Thaw implements sandbox.ComputeHandle.
 func (h *handle) Thaw(ctx context.Context) error {
 	h.d.note("thaw %s", h.spec.Attempt)

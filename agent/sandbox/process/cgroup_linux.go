@@ -253,7 +253,7 @@ func (c *cgroup) limit(l sandbox.Limit) error {
 const cpuPeriod = 100_000
 
 func (c *cgroup) newCell(seq uint64) (cell, error) {
-	dir := filepath.Join(c.dir, "c"+strconv.FormatUint(seq, 10))
+	dir := filepath.Join(c.dir, cellName(seq))
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -275,7 +275,19 @@ func (c *cgroup) freeze(ctx context.Context) error {
 	return err
 }
 
-func (c *cgroup) thaw() error { return writeFile(filepath.Join(c.dir, "cgroup.freeze"), "0") }
+// adopt has nothing to remember: the cgroup itself is frozen.
+func (c *cgroup) adopt([]proc) {}
+
+// thaw also thaws the cells, which the guard freezes one by one while a command is being started.
+func (c *cgroup) thaw() error {
+	cells, err := filepath.Glob(filepath.Join(c.dir, "c[0-9]*", "cgroup.freeze"))
+	for _, f := range append(cells, filepath.Join(c.dir, "cgroup.freeze")) {
+		if werr := writeFile(f, "0"); werr != nil && (filepath.Dir(f) == c.dir || !errors.Is(werr, fs.ErrNotExist) && !errors.Is(werr, syscall.ENODEV)) {
+			err = errors.Join(err, werr)
+		}
+	}
+	return err
+}
 
 func (c *cgroup) kill(ctx context.Context) error { return killCgroup(ctx, c.dir) }
 

@@ -193,8 +193,15 @@ func (c *command) guard() {
 		}
 		return d
 	}
-	if !c.h.watch.Await(due, c.reaped) {
-		return
+	for {
+		if !c.h.watch.Await(due, c.reaped) {
+			return
+		}
+		// A runner that stood still itself sees only now that the sandbox did not run all that time.
+		c.h.notice()
+		if !c.h.isFrozen() {
+			break
+		}
 	}
 	ran, _ := c.elapsed()
 	t := &sandbox.Timer{Name: string(sandbox.ReasonTimeout), Configured: c.cmd.Timeout, Measured: ran}

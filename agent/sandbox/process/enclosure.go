@@ -22,6 +22,8 @@ type enclosure interface {
 	// freeze returns when no process of the sandbox runs; after an error all of them run again.
 	freeze(ctx context.Context) error
 	thaw() error
+	// adopt tells what else was stopped on the runner's behalf: thaw lets it go on, too.
+	adopt(stopped []proc)
 	// kill returns when no process of the sandbox is left. The first signal is sent even when ctx has ended.
 	kill(ctx context.Context) error
 	// vacate waits a moment until the dead no longer count against the sandbox's limits: a process does until its

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -33,15 +34,20 @@ type handle struct {
 	gate    chan struct{}
 	release chan struct{} // held by the Release that works
 
-	mu        sync.Mutex
-	live      map[*command]struct{} // commands whose main process has not been reaped
-	drains    map[*stream]struct{}  // outputs that a descendant still holds open
-	frozen    bool
-	thawed    chan struct{} // closed while not frozen
-	interrupt context.CancelFunc
-	releasing bool
-	released  bool
-	final     sandbox.Usage // valid when released
+	noticing sync.Mutex // held while the guard's freeze is taken over
+
+	mu     sync.Mutex
+	live   map[*command]struct{} // commands whose main process has not been reaped
+	drains map[*stream]struct{}  // outputs that a descendant still holds open
+	// Two may hold the sandbox frozen: Freeze until Thaw, and a deadline until it is moved. adopted is what was
+	// stopped for a deadline and the enclosure has not been told of.
+	byFreeze, byDeadline bool
+	adopted              []proc
+	thawed               chan struct{} // closed while not frozen
+	interrupt            context.CancelFunc
+	releasing            bool
+	released             bool
+	final                sandbox.Usage // valid when released
 }
 
 // start makes the enclosure and takes a spawner. After an error nothing is left.
@@ -93,11 +99,12 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 	if err != nil {
 		return nil, err
 	}
-	if err := h.enterThawed(ctx); err != nil {
+	if err := h.enterToStart(ctx, seq); err != nil {
 		c.abandon(files)
 		return nil, err
 	}
 	defer h.leave()
+	defer func() { _ = h.m.starts(h.spec.Attempt, "") }() // should the deadline have passed, the next call notices
 	attr := &os.ProcAttr{Dir: dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{
 		// A session of its own takes the runner's terminal away from the command, and gives it a process group.
 		Setsid: true,
@@ -124,6 +131,26 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 	return c, nil
 }
 
+// enterToStart takes the gate, and keeps the guard from freezing what does not run yet.
+func (h *handle) enterToStart(ctx context.Context, seq uint64) error {
+	for {
+		if err := h.enterThawed(ctx); err != nil {
+			return err
+		}
+		err := h.m.starts(h.spec.Attempt, cellName(seq))
+		if err == nil {
+			return nil
+		}
+		h.leave()
+		if !errors.Is(err, errFired) {
+			return fmt.Errorf("process: start in %s: %w", h.spec.Attempt, err)
+		}
+	}
+}
+
+// cellName names the part of an enclosure that holds one command.
+func cellName(seq uint64) string { return "c" + strconv.FormatUint(seq, 10) }
+
 // enterThawed takes the gate at a moment when the sandbox is not frozen: a process that is forked into a frozen
 // cgroup never reaches its exec, and the forking thread would hang with it.
 func (h *handle) enterThawed(ctx context.Context) error {
@@ -136,8 +163,9 @@ func (h *handle) enterThawed(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		h.notice()
 		h.mu.Lock()
-		releasing, frozen, thawed := h.releasing, h.frozen, h.thawed
+		releasing, frozen, thawed := h.releasing, h.byFreeze || h.byDeadline, h.thawed
 		h.mu.Unlock()
 		if !releasing && !frozen {
 			return nil
@@ -158,10 +186,9 @@ func (h *handle) leave() { <-h.gate }
 
 // Freeze implements sandbox.ComputeHandle.
 func (h *handle) Freeze(ctx context.Context) error {
-	select {
-	case h.gate <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	h.notice()
+	if err := h.enter(ctx); err != nil {
+		return err
 	}
 	defer h.leave()
 	ctx, cancel := context.WithTimeout(ctx, endWithin)
@@ -171,65 +198,36 @@ func (h *handle) Freeze(ctx context.Context) error {
 	case h.releasing:
 		h.mu.Unlock()
 		return sandbox.ErrReleased
-	case h.frozen:
+	case h.byFreeze:
 		h.mu.Unlock()
 		return nil
 	}
 	h.interrupt = cancel
 	h.mu.Unlock()
+	// Also when the deadline has frozen it: a shell may have missed what a reading of the whole table finds.
 	err := h.enc.freeze(ctx)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.interrupt = nil
 	if err != nil {
+		h.setThawed() // the failed freeze has undone a deadline's, too
 		return fmt.Errorf("process: freeze %s: %w", h.spec.Attempt, err)
 	}
-	h.frozen, h.thawed = true, make(chan struct{})
+	h.setFrozen(&h.byFreeze)
 	h.watch.Set(true)
 	return nil
 }
 
 // Thaw implements sandbox.ComputeHandle.
 func (h *handle) Thaw(ctx context.Context) error {
-	select {
-	case h.gate <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer h.leave()
-	h.mu.Lock()
-	releasing, frozen := h.releasing, h.frozen
-	h.mu.Unlock()
-	switch {
-	case releasing:
+	if h.isReleasing() {
 		return sandbox.ErrReleased
-	case !frozen:
-		return nil
 	}
-	// The watch goes on first: running time that is not counted would be a way around the timeout.
-	h.watch.Set(false)
-	if err := h.enc.thaw(); err != nil {
-		h.watch.Set(true)
+	err := h.letGo(ctx, &h.byFreeze)
+	if err != nil && !errors.Is(err, sandbox.ErrReleased) {
 		return fmt.Errorf("process: thaw %s: %w", h.spec.Attempt, err)
 	}
-	h.markThawed()
-	return nil
-}
-
-func (h *handle) markThawed() {
-	h.watch.Set(false)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.frozen {
-		h.frozen = false
-		close(h.thawed)
-	}
-}
-
-func (h *handle) isFrozen() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.frozen
+	return err
 }
 
 // dropDrain forgets an output whose copying is over.
@@ -281,6 +279,8 @@ func (h *handle) breakFreeze() {
 
 // end kills every process and waits until the main ones are reaped. The gate is held.
 func (h *handle) end(ctx context.Context) error {
+	h.notice()
+	h.adopt()
 	h.mu.Lock()
 	live := slices.Collect(maps.Keys(h.live))
 	h.mu.Unlock()
@@ -296,7 +296,9 @@ func (h *handle) end(ctx context.Context) error {
 		if err := h.enc.thaw(); err != nil {
 			return fmt.Errorf("process: kill %s: %w", h.spec.Attempt, err)
 		}
-		h.markThawed()
+		h.mu.Lock()
+		h.setThawed()
+		h.mu.Unlock()
 	}
 	for _, c := range live {
 		select {
@@ -325,6 +327,7 @@ func (h *handle) Release(ctx context.Context) error {
 	h.breakFreeze()
 	h.gate <- struct{}{}
 	defer h.leave()
+	h.m.disarm(h.spec.Attempt)
 	if err := h.end(ctx); err != nil {
 		return err
 	}
@@ -333,10 +336,11 @@ func (h *handle) Release(ctx context.Context) error {
 		return fmt.Errorf("process: release %s: %w", h.spec.Attempt, err)
 	}
 	h.m.spawners.put(h.spawn)
+	h.m.forget(h.spec.Attempt)
 	h.mu.Lock()
 	h.released, h.final = true, final
 	drains := slices.Collect(maps.Keys(h.drains))
-	if !h.frozen {
+	if !h.byFreeze && !h.byDeadline {
 		h.thawed = closedChan()
 	}
 	h.mu.Unlock()

@@ -66,7 +66,9 @@ func probe(cfg Config) (*machine, error) {
 	m.base.Limits, _ = m.limits(sandbox.Resources{}) // nothing is declared, so nothing can be refused
 	m.guard, err = startGuard(m.cgroup, instance)
 	if err != nil {
-		m.base.Notes = append(m.base.Notes, "no guard: when the runner is killed, processes that left their main process stay until the next start: "+err.Error())
+		m.base.Notes = append(m.base.Notes, "no guard: when the runner is killed, processes that left their main process stay until the next start; when it is stopped, they run on: "+err.Error())
+	} else if m.guard.dir == "" {
+		m.base.Notes = append(m.base.Notes, "no directory for temporary files: when the runner is stopped, its jobs run on")
 	}
 	return m, nil
 }
@@ -161,7 +163,7 @@ func (m *machine) sweep(ctx context.Context, keep, live func(attempt string) boo
 		swept, errs = append(swept, s...), append(errs, err)
 	}
 	s, err := sweepMarked(ctx, m.namespace, keep)
-	return append(swept, s...), errors.Join(append(errs, err)...)
+	return append(swept, s...), errors.Join(append(errs, err, sweepGuards(m.namespace))...)
 }
 
 // sweepMarked kills the processes whose markers name an ended instance. A process that forks meanwhile is found by

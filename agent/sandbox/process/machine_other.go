@@ -234,6 +234,12 @@ func (g *group) freeze(ctx context.Context) error {
 	return err
 }
 
+func (g *group) adopt(stopped []proc) {
+	for _, p := range stopped {
+		g.stopped[p.pid] = true
+	}
+}
+
 func (g *group) thaw() error {
 	var errs []error
 	for pid := range g.stopped {

@@ -67,6 +67,8 @@ echo "$all" | grep -a "rnr_$((40+` + number(kind) + `))"; echo files; cat ../sec
 			return err
 		}
 		return d.Close()
+	case "stopped":
+		return stoppedMain(d, h)
 	case "unguarded":
 		d.machine.guard.stop()
 	}

@@ -434,6 +434,12 @@ func (t *tree) freeze(ctx context.Context) error {
 	return err
 }
 
+func (t *tree) adopt(stopped []proc) {
+	for _, p := range stopped {
+		t.stopped[p.pid] = p.start
+	}
+}
+
 func (t *tree) thaw() error {
 	var errs []error
 	for pid, start := range t.stopped {

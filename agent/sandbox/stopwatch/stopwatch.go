@@ -49,9 +49,27 @@ func (w *Stopwatch) Set(paused bool) {
 	w.changed = make(chan struct{})
 }
 
+// PauseSince pauses with effect from an earlier instant within the present stretch: what was stopped by somebody else
+// is noticed late. A watch that is paused already is not changed.
+func (w *Stopwatch) PauseSince(since Reading) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paused {
+		return
+	}
+	if since.Mono < w.from.Mono && since.Wall < w.from.Wall {
+		since = w.from
+	}
+	w.turnAt(since)
+	w.paused = true
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
 // turn ends the present stretch and begins the next.
-func (w *Stopwatch) turn() {
-	now := w.now()
+func (w *Stopwatch) turn() { w.turnAt(w.now()) }
+
+func (w *Stopwatch) turnAt(now Reading) {
 	if d := now.since(w.from); w.paused {
 		w.frozen += d
 	} else {

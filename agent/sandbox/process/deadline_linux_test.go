@@ -1,0 +1,357 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/everdict/everdict/agent/sandbox"
+)
+
+// counting is shell code that counts in the files a (the main process), b (a daemon) and c (a daemon that has lost
+// its environment, below one that has not), and leaves a process that has stopped itself.
+const counting = `count() { echo 'while :; do printf . >>'"$1"'; sleep 0.01; done'; }
+(setsid sh -c "$(count b)" </dev/null >/dev/null 2>&1 &)
+(setsid sh -c "env -i PATH=$PATH sh -c '$(count c)'; :" </dev/null >/dev/null 2>&1 &)
+(setsid sh -c 'kill -STOP $$; printf . >own' </dev/null >/dev/null 2>&1 &)
+eval "$(count a)"`
+
+// stoppedMain is the life of a runner that is stopped: it tells its guard, and takes its orders from stdin.
+func stoppedMain(d *Driver, h sandbox.ComputeHandle) error {
+	ctx := context.Background()
+	p, err := h.Exec(ctx, sandbox.Command{Args: []string{"sh", "-c", counting}, Timeout: stoppedTimeout})
+	if err != nil {
+		return err
+	}
+	if err := h.FreezeAt(ctx, time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	fmt.Println(d.machine.guard.cmd.Process.Pid, d.machine.guard.dir)
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() {
+		err := fmt.Errorf("what is %q", orders.Text())
+		switch orders.Text() {
+		case "freeze":
+			err = h.Freeze(ctx)
+		case "thaw": // in the order of a tenure that hears that its lease stands
+			err = errors.Join(h.FreezeAt(ctx, time.Now().Add(time.Hour)), h.Thaw(ctx))
+		case "release":
+			select {
+			case <-p.Done():
+				exit, err := p.Wait()
+				return fmt.Errorf("the command has ended: %+v, %w", exit, err)
+			default:
+			}
+			var u sandbox.Usage
+			if err = h.Release(ctx); err == nil {
+				u, err = h.Usage(ctx)
+				exit, _ := p.Wait()
+				fmt.Println(u.Frozen.Milliseconds(), exit.Frozen.Milliseconds(), exit.Ran.Milliseconds())
+			}
+		case "close":
+			err = d.Close()
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println("done")
+	}
+	return orders.Err()
+}
+
+// stoppedTimeout is less than what passes for that runner's command, and more than what it runs.
+const stoppedTimeout = 4 * time.Second
+
+func TestF32_P3_JobsFreezeWhenTheRunnerIsStopped(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, kind string) {
+		dir := t.TempDir()
+		runner := exec.Command(os.Args[0])
+		runner.Env = append(os.Environ(), roleEnv+"=stopped", "EVERDICT_TEST_KIND="+kind, "EVERDICT_TEST_DIR="+dir)
+		runner.Stderr = os.Stderr
+		in, err1 := runner.StdinPipe()
+		out, err2 := runner.StdoutPipe()
+		if err := errors.Join(err1, err2, runner.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = runner.Process.Kill()
+			_ = runner.Wait()
+		})
+		r := bufio.NewReader(out)
+		var guard int
+		var guardDir string
+		if _, err := fmt.Fscanln(r, &guard, &guardDir); err != nil {
+			t.Fatal(err)
+		}
+		order := func(what string, answer ...any) {
+			t.Helper()
+			if _, err := io.WriteString(in, what+"\n"); err != nil {
+				t.Fatal(err)
+			}
+			if len(answer) > 0 {
+				if _, err := fmt.Fscanln(r, answer...); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+			if line, err := r.ReadString('\n'); line != "done\n" {
+				t.Fatalf("%s: the runner said %q, %v", what, line, err)
+			}
+		}
+		counts := func() (n [3]int64) {
+			for i, name := range []string{"a", "b", "c"} {
+				if st, err := os.Stat(filepath.Join(dir, name)); err == nil {
+					n[i] = st.Size()
+				}
+			}
+			return n
+		}
+		grow := func(when string) {
+			t.Helper()
+			from := counts()
+			eventually(t, when+" all count", func() bool {
+				n := counts()
+				return n[0] > from[0] && n[1] > from[1] && n[2] > from[2]
+			})
+		}
+		still := func(when string, d time.Duration) {
+			t.Helper()
+			last, since := counts(), time.Now()
+			eventually(t, when+" all stand still", func() bool {
+				if now := counts(); now != last {
+					last, since = now, time.Now()
+				}
+				return time.Since(since) > d
+			})
+		}
+		grow("before the stop")
+		if err := runner.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		// Longer than the command may run: that time is not its own.
+		still("after the deadline", stoppedTimeout)
+		frozen := counts()
+		if p, ok := statProc(runner.Process.Pid); !ok || !p.halted() {
+			t.Fatalf("the runner is not stopped: %+v", p)
+		}
+		if err := runner.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		order("freeze")
+		still("without a word that the lease stands", 300*time.Millisecond)
+		if now := counts(); now != frozen {
+			t.Errorf("the job went on when the runner did, from %v to %v", frozen, now)
+		}
+		order("thaw")
+		grow("after the thaw")
+		if _, err := os.Stat(filepath.Join(dir, "own")); err == nil {
+			t.Error("what the job had stopped itself was continued")
+		}
+		var usage, inFrozen, ran int64
+		order("release", &usage, &inFrozen, &ran)
+		if want := stoppedTimeout.Milliseconds(); usage < want || inFrozen < want || ran >= want {
+			t.Errorf("frozen for %d ms, the command for %d ms, ran for %d ms; wanted at least %d frozen", usage, inFrozen, ran, want)
+		}
+		order("close")
+		all, err := procs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if group, _ := syscall.Getpgid(p.pid); group == guard {
+				t.Errorf("process %d of the guard is left, in state %c", p.pid, p.state)
+			}
+		}
+		if exists(guardDir) {
+			t.Errorf("the guard's directory %s is left", guardDir)
+		}
+	})
+}
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := poll(ctx, func() (bool, error) { return done(), nil }); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestP3_DeadlineAndFreezeHoldOneByOne(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, kind string) {
+		d := newDriver(t, Config{Enclosure: kind})
+		defer d.Close()
+		dir, ctx := t.TempDir(), t.Context()
+		x, err := d.Start(ctx, sandbox.Spec{Attempt: "holds-1", Dir: dir, Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Release(context.Background())
+		if _, err := x.Exec(ctx, sandbox.Command{Args: []string{"sh", "-c", `while :; do printf . >>count; sleep 0.01; done`}}); err != nil {
+			t.Fatal(err)
+		}
+		size := func() int64 {
+			if st, err := os.Stat(filepath.Join(dir, "count")); err == nil {
+				return st.Size()
+			}
+			return 0
+		}
+		grows := func(when string) {
+			t.Helper()
+			from := size()
+			eventually(t, when+" it counts", func() bool { return size() > from })
+		}
+		still := func(when string) {
+			t.Helper()
+			last, since := size(), time.Now()
+			eventually(t, when+" it stands still", func() bool {
+				if now := size(); now != last {
+					last, since = now, time.Now()
+				}
+				return time.Since(since) > 300*time.Millisecond
+			})
+		}
+		must := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		soon, late := 50*time.Millisecond, time.Hour
+		at := func(d time.Duration) { t.Helper(); must("deadline", x.FreezeAt(ctx, time.Now().Add(d))) }
+
+		at(late)
+		grows("before the deadline")
+		at(soon)
+		still("after the deadline")
+		must("thaw", x.Thaw(ctx))
+		at(-time.Second)
+		still("after a thaw that does not move it")
+		at(late)
+		grows("with a new deadline")
+
+		must("freeze", x.Freeze(ctx))
+		at(soon)
+		eventually(t, "the deadline passes", func() bool { return d.machine.fired("holds-1") })
+		at(late)
+		still("held by Freeze")
+		must("thaw", x.Thaw(ctx))
+		grows("held by nothing")
+
+		at(soon)
+		still("after the deadline")
+		must("freeze", x.Freeze(ctx))
+		must("thaw", x.Thaw(ctx))
+		still("held by the deadline")
+		must("no deadline", x.FreezeAt(ctx, time.Time{}))
+		grows("without a deadline")
+		if left, err := filepath.Glob(filepath.Join(d.machine.guard.dir, "*")); err != nil || len(left) != 0 {
+			t.Errorf("without a deadline the guard watches %q, %v", left, err)
+		}
+
+		// A job may clean up in the directory for temporary files.
+		at(late)
+		must("clean up", os.RemoveAll(d.machine.guard.dir))
+		at(soon)
+		still("after the deadline, in a new directory")
+		must("kill", x.Kill(ctx))
+		p, err := x.Exec(ctx, sandbox.Command{Args: []string{"true"}})
+		must("exec after the kill", err)
+		if exit, err := p.Wait(); err != nil || exit.Code != 0 {
+			t.Errorf("exec after the kill: %+v, %v", exit, err)
+		}
+		must("release", x.Release(ctx))
+		if err := x.FreezeAt(ctx, time.Now()); !errors.Is(err, sandbox.ErrReleased) {
+			t.Errorf("deadline of a released sandbox: %v, wanted ErrReleased", err)
+		}
+	})
+}
+
+// A command whose cgroup freezes before its exec holds the thread that started it. Neither the freeze, nor the next
+// deadline, nor the end may wait for that.
+func TestP3_StartsMeetADeadline(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, kind string) {
+		d := newDriver(t, Config{Enclosure: kind})
+		defer d.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		x, err := d.Start(ctx, sandbox.Spec{Attempt: "meet-1", Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var starts sync.WaitGroup
+		for range 3 {
+			starts.Go(func() {
+				for {
+					p, err := x.Exec(ctx, sandbox.Command{Args: []string{"true"}})
+					if errors.Is(err, sandbox.ErrReleased) {
+						return
+					}
+					if err != nil {
+						t.Errorf("exec: %v", err)
+						return
+					}
+					_, _ = p.Wait()
+				}
+			})
+		}
+		for i := range 4 {
+			if err := x.FreezeAt(ctx, time.Now().Add(time.Millisecond)); err != nil {
+				t.Fatalf("deadline: %v", err)
+			}
+			eventually(t, "the deadline passes", func() bool { return d.machine.fired("meet-1") || x.(*handle).isFrozen() })
+			if i%2 == 0 {
+				if err := x.Freeze(ctx); err != nil {
+					t.Fatalf("freeze: %v", err)
+				}
+			}
+			if i == 3 {
+				break // the release meets it
+			}
+			if err := errors.Join(x.FreezeAt(ctx, time.Now().Add(time.Hour)), x.Thaw(ctx)); err != nil {
+				t.Fatalf("thaw: %v", err)
+			}
+		}
+		if err := x.Release(ctx); err != nil {
+			t.Errorf("release: %v", err)
+		}
+		starts.Wait()
+	})
+}
+
+func TestP6_SweepRemovesADeadGuardsDirectory(t *testing.T) {
+	t.Parallel()
+	ns, err := pidNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := os.MkdirTemp("", guardDir+fmt.Sprintf("%s-%d-1-1-", ns, 1<<22+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dead)
+	d := newDriver(t, Config{})
+	defer d.Close()
+	if _, err := d.Sweep(t.Context(), func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if exists(dead) {
+		t.Errorf("%s is left", dead)
+	}
+	if dir := d.machine.guard.dir; !exists(dir) || !strings.Contains(dir, d.machine.instance) {
+		t.Errorf("the sweep removed the directory %s of a living guard", dir)
+	}
+}
