@@ -98,6 +98,8 @@ func (h *handle) notice() {
 		return
 	}
 	since, stopped := h.m.take(h.spec.Attempt)
+	// After what follows: nobody may find neither the guard's freeze nor the handle's.
+	defer h.m.taken(h.spec.Attempt)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.adopted = append(h.adopted, stopped...)

@@ -373,8 +373,8 @@ func (g *guard) fired(attempt string) bool {
 // settleWithin bounds the wait for a guard that is freezing: one that was killed meanwhile is never done.
 const settleWithin = 5 * time.Second
 
-// take takes over what the guard has frozen, and returns since when it stands still and what was stopped. A freeze
-// that is under way is waited for. The guard then knows of no deadline.
+// take returns since when what the guard has frozen stands still, and what was stopped. A freeze that is under way is
+// waited for.
 func (g *guard) take(attempt string, now stopwatch.Reading) (since stopwatch.Reading, stopped []proc) {
 	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
 	defer cancel()
@@ -394,6 +394,11 @@ func (g *guard) take(attempt string, now stopwatch.Reading) (since stopwatch.Rea
 			stopped = append(stopped, p)
 		}
 	}
+	return since, stopped
+}
+
+// taken ends a freeze of the guard that the handle has made its own. The guard then knows of no deadline.
+func (g *guard) taken(attempt string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.drop(attempt)
@@ -401,7 +406,6 @@ func (g *guard) take(attempt string, now stopwatch.Reading) (since stopwatch.Rea
 	for _, what := range []string{"done", "stopped", "fired"} {
 		_ = os.Remove(g.path(what, attempt))
 	}
-	return since, stopped
 }
 
 // hundredth is the resolution of /proc/uptime.
@@ -443,3 +447,5 @@ func (m *machine) fired(attempt string) bool { return m.guard.fired(attempt) }
 func (m *machine) take(attempt string) (stopwatch.Reading, []proc) {
 	return m.guard.take(attempt, m.now())
 }
+
+func (m *machine) taken(attempt string) { m.guard.taken(attempt) }

@@ -138,8 +138,12 @@ func (h *handle) enterToStart(ctx context.Context, seq uint64) error {
 			return err
 		}
 		err := h.m.starts(h.spec.Attempt, cellName(seq))
-		if err == nil {
+		switch {
+		case err == nil && !h.isFrozen():
 			return nil
+		case err == nil: // noticed by somebody else meanwhile
+			err = errFired
+			_ = h.m.starts(h.spec.Attempt, "")
 		}
 		h.leave()
 		if !errors.Is(err, errFired) {
