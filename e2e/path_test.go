@@ -47,3 +47,22 @@ func TestMainPath(t *testing.T) {
 		t.Errorf("provenance: got %+v", p)
 	}
 }
+
+// TestPromptContext: an agent in a prompt environment is told the context before
+// its task.
+func TestPromptContext(t *testing.T) {
+	t.Parallel()
+	h := house.New(t)
+	if _, err := h.Client.RegisterHarness(context.Background(), []byte(`{"kind":"command","id":"echo","version":"1","command":"printf %s {{task}}"}`)); err != nil {
+		t.Fatal(err)
+	}
+	h.Runner("laptop")
+	run := h.Settled(h.Submit(&protocol.RunRequest{
+		Harness: protocol.HarnessRef{ID: "echo", Version: "1"},
+		Case: protocol.Case{ID: "c1", Env: protocol.EnvSpec{Kind: protocol.EnvPrompt, Context: "The capital of France is Paris."},
+			Task: "What is the capital of France?"},
+	}))
+	if run.Result == nil || run.Result.Snapshot.Output != "The capital of France is Paris.\n\nWhat is the capital of France?" {
+		t.Errorf("the agent was told %+v", run.Result)
+	}
+}

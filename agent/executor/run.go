@@ -64,7 +64,7 @@ func (x *execution) harnessEnv() harness.Env {
 	timeout, idle := harness.Timeouts(&x.a.Job.Case)
 	return harness.Env{
 		RunID:       x.a.Job.RunID,
-		Case:        &x.a.Job.Case,
+		Case:        withContext(&x.a.Job.Case),
 		Spec:        &x.a.Job.Harness,
 		Compute:     x.compute,
 		Root:        x.root,
@@ -77,6 +77,17 @@ func (x *execution) harnessEnv() harness.Env {
 		Timeout:     timeout,
 		IdleTimeout: idle,
 	}
+}
+
+// withContext puts the context of a prompt environment before the task: the agent
+// has nothing else to find it in.
+func withContext(c *protocol.Case) *protocol.Case {
+	if c.Env.Context == "" {
+		return c
+	}
+	told := *c
+	told.Task = c.Env.Context + "\n\n" + c.Task
+	return &told
 }
 
 // execution says what enclosed the attempt and what it used.

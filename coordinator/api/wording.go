@@ -64,7 +64,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"kind":    {"repo: a repository to work in; prompt: a question to answer", []string{protocol.EnvRepo, protocol.EnvPrompt}},
 		"source":  {text: "of a repo: where its files come from"},
 		"setup":   {text: "of a repo: command lines that prepare it"},
-		"context": {text: "of a prompt: kept in the record; the agent is told the task alone"},
+		"context": {text: "of a prompt: what the agent is told before its task"},
 	},
 	reflect.TypeFor[protocol.RepoSource](): {
 		"files": {text: "content by relative path; {} is an empty repository. Exactly one of files, git and path is given"},
