@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,7 +36,10 @@ func (r *Runner) keep(ctx context.Context) error {
 			r.log.Warn("no session with the coordinator, trying again", "url", r.cfg.URL, "err", err, "in", wait.Round(time.Millisecond))
 		}
 	}
-	return (&link.Redialer{Dial: dial, Lost: lost}).Run(ctx, r.serve)
+	// Two attempts lie at most two windows apart: a coordinator that is back must
+	// see its runners within the one TTL that it gives their leases (P4).
+	most := cmp.Or(r.cfg.Timing.LeaseTTL, link.DefaultTiming().LeaseTTL) / 4
+	return (&link.Redialer{Dial: dial, Lost: lost, Max: most}).Run(ctx, r.serve)
 }
 
 func (r *Runner) hello() link.Hello {
