@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/lease"
@@ -107,6 +108,10 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 	return s.Get(ctx, p, id)
 }
 
+// errAnswered undoes a suspension whose question was answered after Ask had
+// read the answers.
+var errAnswered = errors.New("run: the question has been answered")
+
 // Ask suspends a running job with a question and waits until a person has
 // answered it. The answer is kept with the attempt: asked again with the same
 // question id, after a lost session or a restart, it is given again.
@@ -129,11 +134,21 @@ func (s *Service) Ask(ctx context.Context, ref lease.Ref, questionID, question s
 		// Another question of the same job may be open: then this one waits for
 		// its turn, since parking a parked attempt changes nothing.
 		err = s.queue.ParkLease(ctx, ref, question, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+			a, err := s.cfg.Store.ReadAttempt(tx, ev.Job, ev.Attempt)
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(a.Answers, func(given protocol.Answered) bool { return given.ID == questionID }) {
+				return errAnswered
+			}
 			return s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
 				r.Suspended = &protocol.Suspension{Kind: protocol.SuspendedAsk, ID: questionID, Question: question, Since: protocol.At(ev.At)}
 				return nil
 			})
 		}))
+		if errors.Is(err, errAnswered) {
+			continue
+		}
 		if err != nil {
 			return protocol.Answered{}, err
 		}
