@@ -189,7 +189,7 @@ func (g *Gateway) Ask(ctx context.Context, c *link.CoordinatorSession, q link.As
 	if err := g.own(ctx, c, q.AttemptRef); err != nil {
 		return link.Answer{}, err
 	}
-	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), q.ID, q.Question)
+	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), g.holder(c), q.ID, q.Question)
 	if st, other := standing(err); other != nil {
 		return link.Answer{}, other
 	} else if st == link.Stale {

@@ -153,8 +153,7 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
 	record := c.Principal().Value.(*store.RunnerRecord)
 	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
-	s.holder = run.Holder{Runner: record.Runner}
-	s.holder.Runner.Hostname = h.Hostname
+	s.holder = g.holder(c)
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 
 	at := g.seat(record.ID)
@@ -167,7 +166,6 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		Capabilities: capabilities, Slots: h.Slots,
 	})
 	g.mu.Lock()
-	s.holder.Local = g.local[record.ID]
 	old, before := at.session, at.last
 	at.session, at.last = s, s.process
 	g.mu.Unlock()
@@ -203,6 +201,16 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	}
 	g.log.Info("runner connected", "runner", record.ID, "label", record.Label, "version", h.Version, "held", len(h.Leases))
 	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
+}
+
+// holder is the runner of a session, as a run's record names it.
+func (g *Gateway) holder(c *link.CoordinatorSession) run.Holder {
+	h := run.Holder{Runner: c.Principal().Value.(*store.RunnerRecord).Runner}
+	h.Runner.Hostname = c.Hello().Hostname
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h.Local = g.local[h.Runner.ID]
+	return h
 }
 
 // seat is the place of a runner.

@@ -55,7 +55,7 @@ func TestP2_RecordAndJobAreOne(t *testing.T) {
 					}
 				}
 				if row.asking {
-					w.ask(l.Ref, "q1", "May I?")
+					w.ask(mac, l.Ref, "q1", "May I?")
 				}
 				before, story := w.status(id), w.story(id)
 				good := w.swapRecord(id, []byte("{"))

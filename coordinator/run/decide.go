@@ -114,8 +114,12 @@ var errAnswered = errors.New("run: the question has been answered")
 
 // Ask suspends a running job with a question and waits until a person has
 // answered it. The answer is kept with the attempt: asked again with the same
-// question id, after a lost session or a restart, it is given again.
-func (s *Service) Ask(ctx context.Context, ref lease.Ref, questionID, question string) (protocol.Answered, error) {
+// question id, after a lost session or a restart, it is given again. A job that
+// asks has begun, also when the acknowledgement of its start is still on its way.
+func (s *Service) Ask(ctx context.Context, ref lease.Ref, h Holder, questionID, question string) (protocol.Answered, error) {
+	if err := s.Started(ctx, ref, h); err != nil {
+		return protocol.Answered{}, err
+	}
 	leave := func() {}
 	defer func() { leave() }()
 	for {

@@ -45,16 +45,16 @@ func TestP4_Ask(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]func(t *testing.T, w *world, h Holder, l lease.Lease){
 		"asked again after the answer": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			first := w.ask(l.Ref, "q1", "May I?")
+			first := w.ask(h, l.Ref, "q1", "May I?")
 			first.waits(t, "before the answer")
 			w.decide(l.Job, true, "")
 			first.heard(t, "after the answer", "q1", true, "bob")
-			w.ask(l.Ref, "q1", "May I?").heard(t, "asked again", "q1", true, "bob")
+			w.ask(h, l.Ref, "q1", "May I?").heard(t, "asked again", "q1", true, "bob")
 			w.tells(l.Job, "running attempt 1", "1 active [q1 true by bob]",
 				"submitted, leased 1, started 1, suspended 1 (May I?), resumed 1 (approved by bob)")
 		},
 		"the same question on two sessions": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			first, second := w.ask(l.Ref, "q1", "May I?"), w.ask(l.Ref, "q1", "May I?")
+			first, second := w.ask(h, l.Ref, "q1", "May I?"), w.ask(h, l.Ref, "q1", "May I?")
 			w.decide(l.Job, true, "")
 			first.heard(t, "first", "q1", true, "bob")
 			second.heard(t, "second", "q1", true, "bob")
@@ -62,7 +62,7 @@ func TestP4_Ask(t *testing.T) {
 				"submitted, leased 1, started 1, suspended 1 (May I?), resumed 1 (approved by bob)")
 		},
 		"two questions, one after the other": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			first, second := w.ask(l.Ref, "q1", "May I?"), w.ask(l.Ref, "q2", "Really?")
+			first, second := w.ask(h, l.Ref, "q1", "May I?"), w.ask(h, l.Ref, "q2", "Really?")
 			w.tells(l.Job, "suspended attempt 1 ask q1: May I?", "1 active", "submitted, leased 1, started 1, suspended 1 (May I?)")
 			w.decide(l.Job, true, "")
 			first.heard(t, "first", "q1", true, "bob")
@@ -73,7 +73,7 @@ func TestP4_Ask(t *testing.T) {
 				"submitted, leased 1, started 1, suspended 1 (May I?), resumed 1 (approved by bob), suspended 1 (Really?), resumed 1 (rejected by bob: no)")
 		},
 		"a no is an answer": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			q := w.ask(l.Ref, "q1", "May I?")
+			q := w.ask(h, l.Ref, "q1", "May I?")
 			run, err := w.s.Reject(t.Context(), bob, l.Job, protocol.Decision{Comment: "use the other one"})
 			if err != nil || run.Status != protocol.StatusRunning {
 				t.Errorf("rejecting a question left the run %s, %v", run.Status, err)
@@ -88,34 +88,34 @@ func TestP4_Ask(t *testing.T) {
 			}
 		},
 		"answered while the session was away": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			q := w.ask(l.Ref, "q1", "May I?")
+			q := w.ask(h, l.Ref, "q1", "May I?")
 			q.leave()
 			<-q.done
 			if !errors.Is(q.err, context.Canceled) {
 				t.Errorf("who leaves hears %v", q.err)
 			}
 			w.decide(l.Job, true, "")
-			w.ask(l.Ref, "q1", "May I?").heard(t, "back again", "q1", true, "bob")
+			w.ask(h, l.Ref, "q1", "May I?").heard(t, "back again", "q1", true, "bob")
 		},
 		"open over a restart": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			w.ask(l.Ref, "q1", "May I?").leave()
+			w.ask(h, l.Ref, "q1", "May I?").leave()
 			synctest.Wait()
 			w.restart()
-			again := w.ask(l.Ref, "q1", "May I?")
+			again := w.ask(h, l.Ref, "q1", "May I?")
 			again.waits(t, "after the restart")
 			w.tells(l.Job, "suspended attempt 1 ask q1: May I?", "1 active", "submitted, leased 1, started 1, suspended 1 (May I?)")
 			w.decide(l.Job, true, "")
 			again.heard(t, "after the restart", "q1", true, "bob")
 		},
 		"answered, then a restart": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			w.ask(l.Ref, "q1", "May I?").leave()
+			w.ask(h, l.Ref, "q1", "May I?").leave()
 			synctest.Wait()
 			w.decide(l.Job, true, "")
 			w.restart()
-			w.ask(l.Ref, "q1", "May I?").heard(t, "after the restart", "q1", true, "bob")
+			w.ask(h, l.Ref, "q1", "May I?").heard(t, "after the restart", "q1", true, "bob")
 		},
 		"the run ends meanwhile": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			q := w.ask(l.Ref, "q1", "May I?")
+			q := w.ask(h, l.Ref, "q1", "May I?")
 			w.finish(h, l.Ref, passed(true))
 			synctest.Wait()
 			if !errors.Is(q.err, lease.ErrAlreadySettled) {
@@ -123,7 +123,7 @@ func TestP4_Ask(t *testing.T) {
 			}
 		},
 		"the lease is lost meanwhile": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			q := w.ask(l.Ref, "q1", "May I?")
+			q := w.ask(h, l.Ref, "q1", "May I?")
 			time.Sleep(61 * time.Second)
 			synctest.Wait()
 			if _, stale := lease.IsStale(q.err); !stale {
@@ -131,10 +131,10 @@ func TestP4_Ask(t *testing.T) {
 			}
 			// The next attempt asks for itself.
 			next := w.begin(h)
-			w.ask(next.Ref, "q1", "May I?").waits(t, "the next attempt")
+			w.ask(h, next.Ref, "q1", "May I?").waits(t, "the next attempt")
 		},
 		"for days": func(t *testing.T, w *world, h Holder, l lease.Lease) {
-			q := w.ask(l.Ref, "q1", "May I?")
+			q := w.ask(h, l.Ref, "q1", "May I?")
 			w.renew(h, l.Ref, 72*time.Hour)
 			q.waits(t, "after three days")
 			w.decide(l.Job, true, "")
@@ -149,6 +149,24 @@ func TestP4_Ask(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP4_AskedBeforeTheStartWasAcknowledged: the question of a job and the
+// acknowledgement of its start race each other; the run is suspended either way.
+func TestP4_AskedBeforeTheStartWasAcknowledged(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mac := w.pair("ann", "mac")
+		w.submit(request(protocol.TargetSelfPrefix + mac.Runner.ID))
+		l := w.take(mac)
+		q := w.ask(mac, l.Ref, "q1", "May I?")
+		if err := w.s.Started(t.Context(), l.Ref, mac); err != nil {
+			t.Fatal(err)
+		}
+		q.waits(t, "after the start")
+		w.tells(l.Job, "suspended attempt 1 ask q1: May I?", "1 active", "submitted, leased 1, started 1, suspended 1 (May I?)")
+		w.decide(l.Job, true, "")
+		q.heard(t, "after the start", "q1", true, "bob")
+	})
 }
 
 // TestP2_DecisionsInEachState: what approve, reject and cancel do to a run in each
@@ -173,10 +191,10 @@ func TestP2_DecisionsInEachState(t *testing.T) {
 		"running":  {do: func(w *world, id string, h Holder) { w.begin(h) }, approve: refused, reject: refused, cancel: to(running)},
 		"requeued": {do: func(w *world, id string, h Holder) { w.giveBack(w.begin(h).Ref, "x") }, approve: refused, reject: refused, cancel: to(failed)},
 		"parked":   {edit: beforeStart, approve: to(queued), reject: to(failed), cancel: to(failed)},
-		"asking": {do: func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?") },
+		"asking": {do: func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?") },
 			approve: to(running), reject: to(running), cancel: to(suspended)},
 		"stopping":            {do: func(w *world, id string, h Holder) { w.begin(h); w.cancel(id) }, approve: refused, reject: refused, cancel: to(running)},
-		"asking and stopping": {do: func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?"); w.cancel(id) }, approve: to(running), reject: to(running), cancel: to(suspended)},
+		"asking and stopping": {do: func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?"); w.cancel(id) }, approve: to(running), reject: to(running), cancel: to(suspended)},
 		"succeeded":           {do: func(w *world, id string, h Holder) { w.finish(h, w.begin(h).Ref, passed(true)) }, approve: refused, reject: refused, cancel: refused},
 		"failed": {do: func(w *world, id string, h Holder) {
 			w.finish(h, w.begin(h).Ref, broke(protocol.ClassAgent, protocol.ReasonCrashed, false))
@@ -284,7 +302,7 @@ func TestP2_ADecisionIsAboutWhatWasSeen(t *testing.T) {
 		mac := w.pair("ann", "mac")
 		id := w.submit(request(protocol.TargetSelfPrefix + mac.Runner.ID))
 		l := w.begin(mac)
-		first := w.ask(l.Ref, "q1", "May I?")
+		first := w.ask(mac, l.Ref, "q1", "May I?")
 		// While the writer is held up, all of them have read the first question.
 		free := make(chan struct{})
 		held := make(chan error, 1)
@@ -293,7 +311,7 @@ func TestP2_ADecisionIsAboutWhatWasSeen(t *testing.T) {
 		errs := make(chan error, 2)
 		go func() { _, err := w.s.Approve(t.Context(), ann, id, protocol.Decision{}); errs <- err }()
 		synctest.Wait()
-		second := w.ask(l.Ref, "q2", "May I delete it all?")
+		second := w.ask(mac, l.Ref, "q2", "May I delete it all?")
 		go func() { _, err := w.s.Approve(t.Context(), bob, id, protocol.Decision{}); errs <- err }()
 		synctest.Wait()
 		close(free)

@@ -133,7 +133,7 @@ func TestP11_LiveEnds(t *testing.T) {
 		"with a question": {do: func(w *world, id string, h Holder) {
 			l := w.begin(h)
 			synctest.Wait()
-			w.ask(l.Ref, "q1", "May I?")
+			w.ask(h, l.Ref, "q1", "May I?")
 			w.decide(id, true, "")
 			synctest.Wait()
 			w.finish(h, l.Ref, passed(true))

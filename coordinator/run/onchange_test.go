@@ -62,7 +62,7 @@ func TestP2_P8_WhatEachChangeTells(t *testing.T) {
 				"submitted, leased 1, started 1, requeued 1 (runner mac did not come back after the coordinator was restarted)"},
 		},
 		"requeued: while it asks": {
-			do: func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?"); expire(w) },
+			do: func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?"); expire(w) },
 			want: []string{"queued attempt 1", "1 expired: " + lost,
 				"submitted, leased 1, started 1, suspended 1 (May I?), requeued 1 (" + lost + ")"},
 		},
@@ -94,7 +94,7 @@ func TestP2_P8_WhatEachChangeTells(t *testing.T) {
 			want: []string{"suspended before-start", "submitted, suspended (held)"},
 		},
 		"parked: it asks": {
-			do:   func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?") },
+			do:   func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?") },
 			want: []string{"suspended attempt 1 ask q1: May I?", "1 active", "submitted, leased 1, started 1, suspended 1 (May I?)"},
 		},
 		"resumed: approved to start": {
@@ -103,7 +103,7 @@ func TestP2_P8_WhatEachChangeTells(t *testing.T) {
 			want:    []string{"queued", "submitted, resumed (approved by bob: fine)"},
 		},
 		"resumed: answered": {
-			do: func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?"); w.decide(id, true, "") },
+			do: func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?"); w.decide(id, true, "") },
 			want: []string{"running attempt 1", "1 active [q1 true by bob]",
 				"submitted, leased 1, started 1, suspended 1 (May I?), resumed 1 (approved by bob)"},
 		},
@@ -151,7 +151,7 @@ func TestP2_P8_WhatEachChangeTells(t *testing.T) {
 		"settled: cancelled while it asks": {
 			do: func(w *world, id string, h Holder) {
 				l := w.begin(h)
-				w.ask(l.Ref, "q1", "May I?")
+				w.ask(h, l.Ref, "q1", "May I?")
 				w.cancel(id)
 				w.finish(h, l.Ref, ended())
 			},
@@ -210,7 +210,7 @@ func TestP2_P8_WhatEachChangeTells(t *testing.T) {
 		},
 		"settled: exhausted while it asks": {
 			configure: once,
-			do:        func(w *world, id string, h Holder) { w.ask(w.begin(h).Ref, "q1", "May I?"); expire(w) },
+			do:        func(w *world, id string, h Holder) { w.ask(h, w.begin(h).Ref, "q1", "May I?"); expire(w) },
 			want: []string{"failed attempt 1 run/infra/lost UPSTREAM_ERROR: " + lost + "; attempts lost: 1, the limit is 1",
 				"1 expired: " + lost + "; attempts lost: 1, the limit is 1",
 				"submitted, leased 1, started 1, suspended 1 (May I?), settled 1 (" + lost + "; attempts lost: 1, the limit is 1)"},
@@ -276,14 +276,14 @@ type asked struct {
 }
 
 // ask asks in the background and returns when the question is open, or answered.
-func (w *world) ask(ref lease.Ref, id, question string) *asked {
+func (w *world) ask(h Holder, ref lease.Ref, id, question string) *asked {
 	w.t.Helper()
 	ctx, leave := cancelled(w)
 	a := &asked{done: make(chan struct{}), leave: leave}
 	s := w.s
 	go func() {
 		defer close(a.done)
-		a.answer, a.err = s.Ask(ctx, ref, id, question)
+		a.answer, a.err = s.Ask(ctx, ref, h, id, question)
 	}()
 	synctest.Wait()
 	return a

@@ -49,7 +49,7 @@ func TestP9_WhyItWaits(t *testing.T) {
 			do: func(w *world, id string, mac Holder) { connect(w, mac, protocol.CapOSWindows) }, phase: "blocked", blocked: "windows"},
 		"a busy runner": {target: self, do: func(w *world, id string, mac Holder) { connect(w, mac) }, phase: "queued", blocked: "1 runner"},
 		"approval":      {target: self, edit: beforeStart, phase: "blocked", blocked: "parked: waits for approval before it starts", noDeadline: true},
-		"a question": {target: self, do: func(w *world, id string, mac Holder) { w.ask(w.begin(mac).Ref, "q1", "May I?") },
+		"a question": {target: self, do: func(w *world, id string, mac Holder) { w.ask(mac, w.begin(mac).Ref, "q1", "May I?") },
 			phase: "blocked", blocked: "parked on runner RNR: May I?", noDeadline: true},
 		"leased": {target: self, do: func(w *world, id string, mac Holder) { w.take(mac) }, phase: "starting",
 			blocked: "leased to runner RNR as attempt 1, which must acknowledge the start by 2000-01-01T00:00:30Z", noDeadline: true},

@@ -185,7 +185,7 @@ func TestP3_StaleEpochsChangeNothing(t *testing.T) {
 		"give back": func(w *world, ref lease.Ref, h Holder) error { return w.s.GiveBack(w.t.Context(), ref, "draining") },
 		"lost":      func(w *world, ref lease.Ref, h Holder) error { return w.s.Lost(w.t.Context(), ref, "disk full") },
 		"ask": func(w *world, ref lease.Ref, h Holder) error {
-			_, err := w.s.Ask(w.t.Context(), ref, "q9", "May I?")
+			_, err := w.s.Ask(w.t.Context(), ref, h, "q9", "May I?")
 			return err
 		},
 	} {
