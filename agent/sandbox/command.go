@@ -11,6 +11,9 @@ import (
 // DefaultWaitDelay bounds how long after the main process's end its output is still waited for.
 const DefaultWaitDelay = 2 * time.Second
 
+// EndWithin bounds how long a driver itself waits for killed processes to be gone: promise P6.
+const EndWithin = 10 * time.Second
+
 // Command is one command to execute in a sandbox.
 type Command struct {
 	// Args is the command with its arguments. A name without a slash is looked up in the PATH of the command's own

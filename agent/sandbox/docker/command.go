@@ -10,18 +10,17 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/watchdog"
 )
 
 // Bounds on what init takes milliseconds for. Past them the container as a whole is killed.
 const (
 	startWithin = 20 * time.Second // the image's disk may be slow at the first command
 	stallAfter  = 2 * time.Second
-	endWithin   = 10 * time.Second // promise P6
 )
 
 // command is one started command.
@@ -34,13 +33,9 @@ type command struct {
 	streams []*stream // stdout and stderr, or one for both
 	slots   [2]*stream
 
-	started time.Time
-	ran0    time.Duration // the handle's running and frozen time at the start
-	frozen0 time.Duration
-	lastOut atomic.Int64 // running time of the last output, since ran0
+	dog *watchdog.Watchdog
 
 	ready chan struct{} // closed when it has started, or could not: startErr
-	ended chan struct{} // closed when the main process is gone
 	gone  chan struct{} // closed when nothing of it is left
 	done  chan struct{} // closed when exit and err are final
 
@@ -54,27 +49,21 @@ type command struct {
 	status   uint32
 	known    bool // status is the kernel's
 	lost     bool // init does not know what belonged to the command
-	endedAt  time.Time
-	ran      time.Duration
-	frozen   time.Duration
-	reason   sandbox.Reason
-	fired    *sandbox.Timer
-	sent     []string
-	stopping chan struct{} // not nil while or after a ladder is walked; closed at its end
 	exit     sandbox.Exit
 	err      error
 }
 
 func newCommand(h *handle, l *link, cmd sandbox.Command) *command {
 	c := &command{h: h, link: l, cmd: cmd, granted: stdinRoom,
-		ready: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}),
 		room: make(chan struct{}, 1), answered: make(chan syscall.Errno, 1)}
+	c.dog = watchdog.New(target{c}, cmd, h.watch)
 	open := func(i int, name string, w io.Writer) {
 		if w == nil && cmd.IdleTimeout == 0 {
 			return
 		}
 		s := newStream(name, w)
-		s.note = c.noteOutput
+		s.note = c.dog.NoteOutput
 		s.grant = func(n int) { _ = l.sendNumber(frameGrant, byte(i+1), c.id, uint32(n)) }
 		c.streams = append(c.streams, s)
 		c.slots[i] = s
@@ -118,14 +107,13 @@ func (c *command) start(ctx context.Context, dir string, env []string) error {
 	if len(p) > maxRequest {
 		return fmt.Errorf("docker: exec %q: arguments and environment of %d bytes: %w", c.cmd.Args[0], len(p), syscall.E2BIG)
 	}
+	c.dog.Begin()
 	if !c.link.add(c) {
 		return c.h.lossError()
 	}
 	for _, s := range c.streams {
 		go s.deliver()
 	}
-	c.started = time.Now()
-	c.ran0, c.frozen0, _, _ = c.h.watch.Read()
 	_ = c.link.send(frameRun, 0, c.id, p) // over: cutOff says so
 	for _, s := range c.streams {
 		s.grant(window)
@@ -176,9 +164,7 @@ func (c *command) run() {
 	if c.cmd.Stdin != nil {
 		go c.feed()
 	}
-	if c.cmd.Timeout > 0 || c.cmd.IdleTimeout > 0 {
-		go c.guard()
-	}
+	go c.guard()
 	go c.reap()
 }
 
@@ -259,17 +245,15 @@ func (c *command) onSent(errno uint32) {
 func (c *command) onEnded(status uint32) { c.endNow(status, true) }
 
 func (c *command) endNow(status uint32, known bool) {
-	ran, frozen := c.elapsed()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-c.ended:
+	case <-c.dog.Gone():
 		return
 	default:
 	}
 	c.status, c.known = status, known
-	c.endedAt, c.ran, c.frozen = time.Now(), ran, frozen
-	close(c.ended)
+	c.dog.Ended()
 }
 
 func (c *command) onOver(lost bool) {
@@ -362,121 +346,43 @@ func (c *command) fail(err error) {
 	c.err = errors.Join(c.err, err)
 }
 
-// ---- time ----
-
-func (c *command) elapsed() (ran, frozen time.Duration) {
-	ran, frozen, _, _ = c.h.watch.Read()
-	return max(ran-c.ran0, 0), max(frozen-c.frozen0, 0)
-}
-
-func (c *command) noteOutput() {
-	ran, _ := c.elapsed()
-	c.lastOut.Store(int64(ran))
-}
-
-// idleSince is the running time since which nothing was written. While a writer of ours blocks, the command is not
-// idle: it may be waiting for us.
-func (c *command) idleSince() time.Duration {
-	for _, s := range c.streams {
-		if s.writing.Load() {
-			ran, _ := c.elapsed()
-			return ran
-		}
-	}
-	return time.Duration(c.lastOut.Load())
-}
+// ---- the end ----
 
 // guard ends the command when one of its timers fires.
 func (c *command) guard() {
-	due := func() time.Duration {
-		d := time.Duration(1<<63 - 1)
-		if c.cmd.Timeout > 0 {
-			d = c.ran0 + c.cmd.Timeout
-		}
-		if c.cmd.IdleTimeout > 0 {
-			d = min(d, c.ran0+c.idleSince()+c.cmd.IdleTimeout)
-		}
-		return d
-	}
-	if !c.h.watch.Await(due, c.ended) {
-		return
-	}
-	ran, _ := c.elapsed()
-	t := &sandbox.Timer{Name: string(sandbox.ReasonTimeout), Configured: c.cmd.Timeout, Measured: ran}
-	if c.cmd.Timeout == 0 || ran < c.cmd.Timeout {
-		t = &sandbox.Timer{Name: string(sandbox.ReasonIdle), Configured: c.cmd.IdleTimeout, Measured: ran - c.idleSince()}
-	}
-	// A command that ended, or is being stopped, at the same moment did not run into the timer.
-	walk, over := c.claim(sandbox.Reason(t.Name), t)
-	if !walk || over == nil {
-		return
-	}
-	if err := c.stop(context.Background(), c.cmd.Ladder, walk, over); err != nil {
+	if err := c.dog.Watch(); err != nil {
 		c.fail(err)
 	}
 }
 
-// claim records who ends the command; the first one counts, and only while the main process lives. For all but a
-// kill of the whole sandbox it also begins the ladder, or tells of the one that is being walked; in the same step,
-// so that Wait cannot return between the two.
-func (c *command) claim(r sandbox.Reason, fired *sandbox.Timer) (walk bool, over chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	alive := true
-	select {
-	case <-c.ended:
-		alive = false
-	default:
-	}
-	if alive && c.reason == sandbox.ReasonNone {
-		c.reason, c.fired = r, fired
-	} else if fired != nil {
-		return false, nil
-	}
-	if r == sandbox.ReasonKilled {
-		return false, nil
-	}
-	if c.stopping == nil {
-		c.stopping, walk = make(chan struct{}), true
-	}
-	return walk, c.stopping
-}
-
-// ---- the end ----
-
 // reap waits for the main process, then for its output, and settles the exit.
 func (c *command) reap() {
-	<-c.ended
-	c.mu.Lock()
-	stopping := c.stopping
-	c.mu.Unlock()
+	<-c.dog.Gone()
 	held := c.settle()
 	if c.isLost() {
 		// What is started after this one must not be taken for something that it left behind.
-		ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+		ctx, cancel := context.WithTimeout(context.Background(), sandbox.EndWithin)
 		_ = c.h.awaitLost(ctx)
 		cancel()
 	}
-	if stopping != nil {
-		<-stopping // what the command started is gone, too, before Wait says that it was stopped
-	}
+	exit := c.dog.Exit()
+	exit.Code, exit.OutputHeld = -1, held
 	c.h.dropLive(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.exit = sandbox.Exit{Code: -1, Reason: c.reason, Fired: c.fired, Sent: c.sent, Started: c.started, Ended: c.endedAt,
-		Ran: c.ran, Frozen: c.frozen, OutputHeld: held}
 	switch sig := c.status & 0x7f; {
 	case !c.known:
 		// It ended with its supervisor or its container, by a kill of ours or of somebody else.
-		c.exit.Signal = "SIGKILL"
-		if c.reason == sandbox.ReasonNone && !c.lost {
+		exit.Signal = "SIGKILL"
+		if exit.Reason == sandbox.ReasonNone && !c.lost {
 			c.err = errors.Join(c.err, c.h.lossError())
 		}
 	case sig != 0:
-		c.exit.Signal = signalName(sig)
+		exit.Signal = signalName(sig)
 	default:
-		c.exit.Code = int(c.status >> 8 & 0xff)
+		exit.Code = int(c.status >> 8 & 0xff)
 	}
+	c.exit = exit
 	c.err = errors.Join(c.err, outputError(c.streams))
 	close(c.done)
 }

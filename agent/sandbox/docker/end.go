@@ -45,7 +45,7 @@ func (h *handle) claimLive() []*command {
 	live := slices.Collect(maps.Keys(h.live))
 	h.mu.Unlock()
 	for _, c := range live {
-		c.claim(sandbox.ReasonKilled, nil)
+		c.dog.Killed()
 	}
 	return live
 }
@@ -110,7 +110,7 @@ func (h *handle) countKill() {
 func (h *handle) restart(ctx context.Context) error {
 	h.claimLive()
 	// The kill is sent even when ctx has ended: it only bounds the wait, and that is bounded anyhow.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
 	defer cancel()
 	h.mu.Lock()
 	h.ending = true
@@ -198,7 +198,7 @@ func (h *handle) awaitLost(ctx context.Context) error {
 // Release implements sandbox.ComputeHandle.
 func (h *handle) Release(ctx context.Context) error {
 	// Cleaning up after a run whose context was cancelled is what Release is for: it bounds itself.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
 	defer cancel()
 	h.release <- struct{}{}
 	defer func() { <-h.release }()
@@ -263,4 +263,4 @@ func (h *handle) giveBack(ctx context.Context, l *link) {
 }
 
 // giveWithin leaves half of the time of a Release for the container: 100,000 files take about a second.
-const giveWithin = endWithin / 2
+const giveWithin = sandbox.EndWithin / 2

@@ -16,7 +16,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer h.leave()
-	pctx, cancel := context.WithTimeout(ctx, endWithin)
+	pctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	h.mu.Lock()
 	switch {
@@ -50,7 +50,7 @@ func (h *handle) pause(ctx context.Context) (paused, stopped bool, err error) {
 	if err = api.ContainerPause(ctx, h.id); err == nil {
 		return true, false, nil
 	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
 	defer cancel()
 	// The engine may have done it all the same, or in part. Of what runs this is an error without meaning.
 	_ = api.ContainerUnpause(undo, h.id)
@@ -96,7 +96,7 @@ func (h *handle) Thaw(ctx context.Context) error {
 	// The watch goes on first: running time that is not counted would be a way around the timeout.
 	h.watch.Set(false)
 	if paused {
-		ctx, cancel := context.WithTimeout(ctx, endWithin)
+		ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 		defer cancel()
 		if err := h.engine.api.ContainerUnpause(ctx, h.id); err != nil {
 			h.watch.Set(true)

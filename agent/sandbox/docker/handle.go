@@ -176,7 +176,7 @@ func (h *handle) lossError() error {
 // undo removes what a failed start has made. It is looked for a moment longer when the engine did not answer, because
 // the engine may be making it now; what still slips through carries its label and is swept.
 func (h *handle) undo(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
 	defer cancel()
 	for try := 0; ; try++ {
 		c, err := h.engine.api.ContainerInspect(ctx, name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -17,7 +18,7 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 	c.signals.Lock()
 	defer c.signals.Unlock()
 	select {
-	case <-c.ended:
+	case <-c.dog.Gone():
 		if !tree {
 			return sandbox.ErrEnded
 		}
@@ -58,40 +59,33 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 // Stop implements sandbox.Process. Of a frozen sandbox it ends every command: to end one alone, the others would have
 // to run for a moment.
 func (c *command) Stop(ctx context.Context, ladder sandbox.Ladder) (sandbox.Exit, error) {
-	if ladder == nil {
-		ladder = c.cmd.Ladder
-	}
-	walk, over := c.claim(sandbox.ReasonStopped, nil)
-	err := c.stop(ctx, ladder, walk, over)
+	err := c.dog.Stop(ctx, ladder)
 	exit, werr := c.Wait()
-	return exit, errors.Join(werr, err)
+	return exit, errors.Join(err, werr)
 }
 
-// stop walks the ladder, or waits for who does, and then ends what is left.
-func (c *command) stop(ctx context.Context, ladder sandbox.Ladder, walk bool, over chan struct{}) error {
-	if ladder == nil {
-		ladder = sandbox.DefaultLadder
-	}
-	if walk {
-		defer close(over)
-		c.walk(ctx, ladder)
-	} else {
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-	}
-	kctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-	defer cancel()
-	select {
-	case <-c.ended:
-	default:
-		c.noteSent(syscall.SIGKILL)
-	}
-	if err := c.endTree(kctx); err != nil {
-		return fmt.Errorf("docker: stop %q: %w", c.cmd.Args[0], err)
+// target is a command as its watchdog reaches it.
+type target struct{ c *command }
+
+// Signal implements watchdog.Target.
+func (t target) Signal(r sandbox.Rung) (string, error) {
+	return signalName(linuxSignal(r.Signal)), t.c.signal(r.Signal, r.Tree)
+}
+
+// End implements watchdog.Target.
+func (t target) End(ctx context.Context) error {
+	if err := t.c.endTree(ctx); err != nil {
+		return fmt.Errorf("docker: stop %q: %w", t.c.cmd.Args[0], err)
 	}
 	return nil
+}
+
+// Frozen implements watchdog.Target.
+func (t target) Frozen() bool { return t.c.h.isFrozen() }
+
+// Blocked implements watchdog.Target.
+func (t target) Blocked() bool {
+	return slices.ContainsFunc(t.c.streams, func(s *stream) bool { return s.writing.Load() })
 }
 
 // endTree returns when no process of the command is left.
@@ -123,32 +117,4 @@ func (c *command) endTree(ctx context.Context) error {
 	default:
 	}
 	return c.h.killWhole(ctx)
-}
-
-// walk goes down the ladder until the main process is gone. A frozen command cannot answer: there is nothing to walk.
-func (c *command) walk(ctx context.Context, ladder sandbox.Ladder) {
-	for _, r := range ladder {
-		select {
-		case <-c.ended:
-			return
-		case <-ctx.Done():
-			return
-		default:
-		}
-		if c.h.isFrozen() {
-			return
-		}
-		// What cannot be signalled is killed in the end: a rung's failure only means that nothing was sent.
-		if err := c.signal(r.Signal, r.Tree); err == nil {
-			c.noteSent(r.Signal)
-		}
-		from, _, _, _ := c.h.watch.Read()
-		c.h.watch.Await(func() time.Duration { return from + r.Grace }, c.ended, ctx.Done())
-	}
-}
-
-func (c *command) noteSent(sig syscall.Signal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sent = append(c.sent, signalName(linuxSignal(sig)))
 }

@@ -386,7 +386,7 @@ func (c *cgroup) remove() error {
 // removeCgroup removes dir and the cgroups below it, which the job may have made. The kernel reports a cgroup busy
 // for a moment after its last process has ended.
 func removeCgroup(dir string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), sandbox.EndWithin)
 	defer cancel()
 	var last error
 	err := poll(ctx, func() (bool, error) {

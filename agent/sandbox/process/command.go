@@ -9,14 +9,15 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/watchdog"
 )
 
 // command is one started command.
@@ -29,26 +30,18 @@ type command struct {
 	stdin   *os.File // our end, nil when the null device is used
 	streams []*stream
 
-	started time.Time
-	ran0    time.Duration // the handle's running and frozen time at the start
-	frozen0 time.Duration
-	lastOut atomic.Int64 // running time of the last output, since ran0
+	dog  *watchdog.Watchdog
+	done chan struct{} // closed when exit and err are final
 
-	reaped chan struct{} // closed when the main process has been waited for
-	done   chan struct{} // closed when exit and err are final
-
-	mu       sync.Mutex
-	reason   sandbox.Reason
-	fired    *sandbox.Timer
-	sent     []string
-	stopping chan struct{} // not nil while or after a ladder is walked; closed at its end
-	exit     sandbox.Exit
-	err      error
+	mu   sync.Mutex
+	exit sandbox.Exit
+	err  error
 }
 
 // newCommand makes the pipes. files are the child's ends, in order.
 func newCommand(h *handle, cmd sandbox.Command) (c *command, files []*os.File, err error) {
-	c = &command{h: h, cmd: cmd, reaped: make(chan struct{}), done: make(chan struct{})}
+	c = &command{h: h, cmd: cmd, done: make(chan struct{})}
+	c.dog = watchdog.New(target{c}, cmd, h.watch)
 	defer func() {
 		if err != nil {
 			c.abandon(files)
@@ -100,7 +93,7 @@ func (c *command) openOutput(files []*os.File, name string, w io.Writer) ([]*os.
 	if err != nil {
 		return files, err
 	}
-	c.streams = append(c.streams, &stream{name: name, r: pr, w: w, settled: make(chan struct{}), note: c.noteOutput, over: c.h.dropDrain})
+	c.streams = append(c.streams, &stream{name: name, r: pr, w: w, settled: make(chan struct{}), note: c.dog.NoteOutput, over: c.h.dropDrain})
 	return append(files, pw), nil
 }
 
@@ -119,8 +112,7 @@ func (c *command) abandon(files []*os.File) {
 
 // run starts the goroutines of a command whose process has just been started.
 func (c *command) run(files []*os.File) {
-	c.started = time.Now()
-	c.ran0, c.frozen0, _, _ = c.h.watch.Read()
+	c.dog.Begin()
 	for _, f := range files {
 		_ = f.Close()
 	}
@@ -130,9 +122,7 @@ func (c *command) run(files []*os.File) {
 	for _, s := range c.streams {
 		go s.copy()
 	}
-	if c.cmd.Timeout > 0 || c.cmd.IdleTimeout > 0 {
-		go c.guard()
-	}
+	go c.guard()
 	go c.reap()
 }
 
@@ -159,126 +149,40 @@ func (c *command) fail(err error) {
 	c.err = errors.Join(c.err, err)
 }
 
-func (c *command) elapsed() (ran, frozen time.Duration) {
-	ran, frozen, _, _ = c.h.watch.Read()
-	return max(ran-c.ran0, 0), max(frozen-c.frozen0, 0)
-}
-
-func (c *command) noteOutput() {
-	ran, _ := c.elapsed()
-	c.lastOut.Store(int64(ran))
-}
-
-// idleSince is the running time since which nothing was written. While a writer of ours blocks, the command is not
-// idle: it may be waiting for us.
-func (c *command) idleSince() time.Duration {
-	for _, s := range c.streams {
-		if s.writing.Load() {
-			ran, _ := c.elapsed()
-			return ran
-		}
-	}
-	return time.Duration(c.lastOut.Load())
-}
-
 // guard ends the command when one of its timers fires.
 func (c *command) guard() {
-	due := func() time.Duration {
-		d := time.Duration(1<<63 - 1)
-		if c.cmd.Timeout > 0 {
-			d = c.ran0 + c.cmd.Timeout
-		}
-		if c.cmd.IdleTimeout > 0 {
-			d = min(d, c.ran0+c.idleSince()+c.cmd.IdleTimeout)
-		}
-		return d
-	}
-	for {
-		if !c.h.watch.Await(due, c.reaped) {
-			return
-		}
-		// A runner that stood still itself sees only now that the sandbox did not run all that time.
-		c.h.notice()
-		if !c.h.isFrozen() {
-			break
-		}
-	}
-	ran, _ := c.elapsed()
-	t := &sandbox.Timer{Name: string(sandbox.ReasonTimeout), Configured: c.cmd.Timeout, Measured: ran}
-	if c.cmd.Timeout == 0 || ran < c.cmd.Timeout {
-		t = &sandbox.Timer{Name: string(sandbox.ReasonIdle), Configured: c.cmd.IdleTimeout, Measured: ran - c.idleSince()}
-	}
-	// A command that ended, or is being stopped, at the same moment did not run into the timer.
-	walk, over := c.claim(sandbox.Reason(t.Name), t)
-	if !walk || over == nil {
-		return
-	}
-	if err := c.stop(context.Background(), c.cmd.Ladder, walk, over); err != nil {
+	if err := c.dog.Watch(); err != nil {
 		c.fail(err)
 	}
-}
-
-// claim records who ends the command; the first one counts, and only while the main process lives. For all but a
-// kill of the whole sandbox it also begins the ladder, or tells of the one that is being walked; in the same step,
-// so that Wait cannot return between the two.
-func (c *command) claim(r sandbox.Reason, fired *sandbox.Timer) (walk bool, over chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	alive := true
-	select {
-	case <-c.reaped:
-		alive = false
-	default:
-	}
-	if alive && c.reason == sandbox.ReasonNone {
-		c.reason, c.fired = r, fired
-	} else if fired != nil {
-		return false, nil
-	}
-	if r == sandbox.ReasonKilled {
-		return false, nil
-	}
-	if c.stopping == nil {
-		c.stopping, walk = make(chan struct{}), true
-	}
-	return walk, c.stopping
 }
 
 // reap waits for the main process, then for its output, and settles the exit.
 func (c *command) reap() {
 	state, err := c.proc.Wait()
-	ended := time.Now()
-	ran, frozen := c.elapsed()
 	c.cell.ended(state)
-	c.mu.Lock()
-	close(c.reaped)
-	stopping := c.stopping
-	c.exit = sandbox.Exit{Code: -1, Reason: c.reason, Fired: c.fired, Started: c.started, Ended: ended, Ran: ran, Frozen: frozen}
-	c.mu.Unlock()
+	c.dog.Ended()
 	if err != nil {
 		c.fail(fmt.Errorf("process: wait for %d: %w", c.proc.Pid, err))
 	}
 	held := c.settle()
-	if stopping != nil {
-		<-stopping // what the command started is gone, too, before Wait says that it was stopped
-	}
+	exit := c.dog.Exit()
 	c.h.mu.Lock()
 	delete(c.h.live, c)
 	c.h.mu.Unlock()
 	if c.stdin != nil {
 		_ = c.stdin.Close() // ends a feed that is blocked on a full pipe which a descendant holds
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	exit.Code, exit.OutputHeld = -1, held
 	if ws, ok := sysStatus(state); ok {
 		if ws.Signaled() {
-			c.exit.Signal = signalName(ws.Signal())
+			exit.Signal = signalName(ws.Signal())
 		} else {
-			c.exit.Code = ws.ExitStatus()
+			exit.Code = ws.ExitStatus()
 		}
 	}
-	c.exit.OutputHeld = held
-	c.exit.Sent = c.sent
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exit = exit
 	c.err = errors.Join(c.err, outputError(c.settledStreams()))
 	close(c.done)
 }
@@ -372,79 +276,44 @@ func (c *command) Signal(sig syscall.Signal) error {
 
 // Stop implements sandbox.Process.
 func (c *command) Stop(ctx context.Context, ladder sandbox.Ladder) (sandbox.Exit, error) {
-	if ladder == nil {
-		ladder = c.cmd.Ladder
-	}
-	walk, over := c.claim(sandbox.ReasonStopped, nil)
-	err := c.stop(ctx, ladder, walk, over)
+	err := c.dog.Stop(ctx, ladder)
 	exit, werr := c.Wait()
 	return exit, errors.Join(err, werr)
 }
 
-// stop walks the ladder, or joins the one that is being walked, and returns when no process of the command is left.
-func (c *command) stop(ctx context.Context, ladder sandbox.Ladder, walk bool, over chan struct{}) error {
-	if ladder == nil {
-		ladder = sandbox.DefaultLadder
+// target is a command as its watchdog reaches it.
+type target struct{ c *command }
+
+// Signal implements watchdog.Target.
+func (t target) Signal(r sandbox.Rung) (string, error) {
+	if r.Tree {
+		return signalName(r.Signal), t.c.cell.signal(r.Signal)
 	}
-	if walk {
-		defer close(over)
-		c.walk(ctx, ladder)
-	} else {
-		select {
-		case <-over:
-		case <-ctx.Done():
-		}
-	}
-	kctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-	defer cancel()
-	select {
-	case <-c.reaped:
-	default:
-		c.noteSent(syscall.SIGKILL)
-	}
-	if err := c.cell.kill(kctx); err != nil {
-		return fmt.Errorf("process: stop %d: %w", c.proc.Pid, err)
+	return signalName(r.Signal), t.c.proc.Signal(r.Signal)
+}
+
+// End implements watchdog.Target.
+func (t target) End(ctx context.Context) error {
+	if err := t.c.cell.kill(ctx); err != nil {
+		return fmt.Errorf("process: stop %d: %w", t.c.proc.Pid, err)
 	}
 	select {
-	case <-c.reaped:
+	case <-t.c.dog.Gone():
 		return nil
-	case <-kctx.Done():
-		return fmt.Errorf("process: stop %d: main process is not reaped: %w", c.proc.Pid, context.Cause(kctx))
+	case <-ctx.Done():
+		return fmt.Errorf("process: stop %d: main process is not reaped: %w", t.c.proc.Pid, context.Cause(ctx))
 	}
 }
 
-// walk goes down the ladder until the main process is gone. A frozen command cannot answer: there is nothing to walk.
-func (c *command) walk(ctx context.Context, ladder sandbox.Ladder) {
-	for _, r := range ladder {
-		select {
-		case <-c.reaped:
-			return
-		case <-ctx.Done():
-			return
-		default:
-		}
-		if c.h.isFrozen() {
-			return
-		}
-		// What cannot be signalled is killed in the end: a rung's failure only means that nothing was sent.
-		var err error
-		if r.Tree {
-			err = c.cell.signal(r.Signal)
-		} else {
-			err = c.proc.Signal(r.Signal)
-		}
-		if err == nil {
-			c.noteSent(r.Signal)
-		}
-		from, _, _, _ := c.h.watch.Read()
-		c.h.watch.Await(func() time.Duration { return from + r.Grace }, c.reaped, ctx.Done())
-	}
+// Frozen implements watchdog.Target. A runner that stood still itself sees only now that the guard has frozen the sandbox.
+func (t target) Frozen() bool {
+	t.c.h.notice()
+	return t.c.h.isFrozen()
 }
 
-func (c *command) noteSent(sig syscall.Signal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sent = append(c.sent, signalName(sig))
+// Blocked implements watchdog.Target.
+func (t target) Blocked() bool {
+	return slices.ContainsFunc(t.c.streams, func(s *stream) bool { return s.writing.Load() })
 }
 
 func sysStatus(state *os.ProcessState) (syscall.WaitStatus, bool) {

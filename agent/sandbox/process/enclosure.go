@@ -11,9 +11,6 @@ import (
 	"github.com/everdict/everdict/agent/sandbox"
 )
 
-// endWithin bounds how long the driver itself waits for killed processes to be gone: promise P6.
-const endWithin = 10 * time.Second
-
 // enclosure finds, stops, measures and ends the processes of one sandbox. The handle serialises newCell with
 // freeze, kill and remove: no process is being started while those run.
 type enclosure interface {

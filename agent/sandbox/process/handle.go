@@ -195,7 +195,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 		return err
 	}
 	defer h.leave()
-	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	h.mu.Lock()
 	switch {
@@ -289,9 +289,9 @@ func (h *handle) end(ctx context.Context) error {
 	live := slices.Collect(maps.Keys(h.live))
 	h.mu.Unlock()
 	for _, c := range live {
-		c.claim(sandbox.ReasonKilled, nil)
+		c.dog.Killed()
 	}
-	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	if err := h.enc.kill(ctx); err != nil {
 		return fmt.Errorf("process: kill %s: %w", h.spec.Attempt, err)
@@ -306,7 +306,7 @@ func (h *handle) end(ctx context.Context) error {
 	}
 	for _, c := range live {
 		select {
-		case <-c.reaped:
+		case <-c.dog.Gone():
 		case <-ctx.Done():
 			return fmt.Errorf("process: kill %s: main process %d is not reaped: %w", h.spec.Attempt, c.Pid(), context.Cause(ctx))
 		}

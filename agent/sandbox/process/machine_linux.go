@@ -169,7 +169,7 @@ func (m *machine) sweep(ctx context.Context, keep, live func(attempt string) boo
 // sweepMarked kills the processes whose markers name an ended instance. A process that forks meanwhile is found by
 // the next pass.
 func sweepMarked(ctx context.Context, namespace string, keep func(attempt string) bool) ([]sandbox.Swept, error) {
-	ctx, cancel := context.WithTimeout(ctx, endWithin)
+	ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	killed := make(map[string]map[int]bool)
 	var denied error
