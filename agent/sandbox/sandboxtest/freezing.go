@@ -5,6 +5,8 @@ package sandboxtest
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -84,15 +86,26 @@ func freezeForking(b *bench) {
 	}
 }
 
+// untilTold is shell that waits for tell: however long a freeze takes to come, it does not come too late.
+const untilTold = "while [ ! -e told ]; do sleep 0.01; done; "
+
+func (x box) tell() {
+	x.b.Helper()
+	if err := os.WriteFile(filepath.Join(x.dir, "told"), nil, 0o644); err != nil {
+		x.b.Fatal(err)
+	}
+}
+
 func frozenTime(b *bench) {
 	x, clock := b.start(), b.start()
 	r := x.roll()
-	c := sh(hold + "sleep 0.1; exit 3")
+	c := sh(hold + untilTold + "exit 3")
 	c.Timeout = 1500 * time.Millisecond
 	p := x.exec(c)
 	r.joined(1)
 	x.freeze()
 	clock.ok("sleep 1.7")
+	x.tell()
 	x.thaw()
 	exit := b.wait(p)
 	if exit.Code != 3 || exit.Reason != sandbox.ReasonNone {
@@ -118,12 +131,13 @@ func frozenTime(b *bench) {
 func frozenIdle(b *bench) {
 	x, clock := b.start(), b.start()
 	var out buffer
-	c := sh("echo go; sleep 0.1; echo on; sleep 0.1; exit 3")
+	c := sh("echo go; " + untilTold + "echo on; exit 3")
 	c.Stdout, c.IdleTimeout = &out, 1500*time.Millisecond
 	p := x.exec(c)
 	b.until("the first line", func() bool { return out.String() != "" })
 	x.freeze()
 	clock.ok("sleep 1.7")
+	x.tell()
 	x.thaw()
 	if exit := b.wait(p); exit.Code != 3 {
 		b.Errorf("%+v: a frozen command was taken for idle", exit)
