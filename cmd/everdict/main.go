@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 
+	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 )
 
@@ -15,6 +16,7 @@ func main() {
 	version = cli.Version(version)
 	os.Exit(cli.Main(cli.Hooks{
 		Version:     version,
+		Seclude:     process.Seclude,
 		Coordinator: runCoordinator,
 		Runner:      runRunner,
 		Doctor:      runDoctor,

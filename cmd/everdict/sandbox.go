@@ -37,7 +37,7 @@ func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir str
 	if o.Driver == docker.Name {
 		return drivers{containers, containers, offered}
 	}
-	d := drivers{plain: process.New(process.Config{}), capabilities: offered}
+	d := drivers{plain: process.New(process.Config{NoMask: !o.HideFiles}), capabilities: offered}
 	if slices.Contains(found, protocol.CapDocker) {
 		d.images = containers
 	}

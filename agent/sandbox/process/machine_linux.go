@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process/userns"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
@@ -36,6 +37,9 @@ func probe(cfg Config) (*machine, error) {
 	m.namespace, m.cfg = ns, cfg
 	m.spawners = newSpawners(func() masker { return newMask(cfg.NoMask) })
 	m.base = sandbox.Info{Driver: Name, ActsAsUser: true}
+	if userns.Inside() {
+		m.base.Notes = append(m.base.Notes, "commands run in a user namespace: sudo and others that change the user do not work in them (--hide-files=false)")
+	}
 	// In a cgroup, too: an init that collects orphans late would let the dead count against the process limit.
 	if err := becomeReaper(); err != nil {
 		return nil, err
@@ -208,8 +212,24 @@ func sweepMarked(ctx context.Context, namespace string, keep func(attempt string
 	return out, errors.Join(err, denied)
 }
 
+// Seclude moves the program into a user namespace of its own where that is what makes hidden files possible: it
+// replaces this process by a fresh image of itself, so it is to be called before anything else is begun. An error says
+// why jobs will see the runner's files. What runners of the same user left when they were killed cannot be recognised
+// from inside such a namespace: if sweep is set, it is ended first.
+func Seclude(ctx context.Context, sweep bool) error {
+	if sweep && userns.Needed() {
+		ns, err := pidNamespace()
+		if err != nil {
+			return err
+		}
+		// What cannot be ended stays, as it would without a namespace; runner gc says so.
+		_, _ = sweepMarked(ctx, ns, func(string) bool { return false })
+	}
+	return userns.Enter()
+}
+
 // HideSelf makes this process unreadable for other processes of its user: its memory, environment and open files
-// in /proc. A runner calls it once, at its start; commands are not affected.
+// in /proc, and, where files are hidden from commands, for those that root starts. A runner calls it once, at its start.
 func HideSelf() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("process: hide this process: %w", err)

@@ -64,6 +64,9 @@ func (m *machine) sweep(context.Context, func(string) bool, func(string) bool) (
 	return nil, nil
 }
 
+// Seclude reports that this system cannot hide files from jobs.
+func Seclude(context.Context, bool) error { return errors.ErrUnsupported }
+
 // HideSelf reports that this system cannot hide a process from others of its user.
 func HideSelf() error { return errors.ErrUnsupported }
 

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process/userns"
 )
 
 // mountMask hides paths behind mounts that only one thread and its children see.
@@ -34,6 +35,9 @@ func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) 
 		// CLONE_FS is implied for a thread that leaves its mount namespace; it is named for the reader.
 		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 			m.off = fmt.Sprintf("the runner may not make a mount namespace: %v", err)
+			if err := userns.Refused(); err != nil {
+				m.off += fmt.Sprintf("; nor may it %v", err)
+			}
 		} else if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 			// Without this every mask would reach the host.
 			return nil, nil, fmt.Errorf("make mounts private: %w", err)
@@ -46,6 +50,10 @@ func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) 
 			not = append(not, sandbox.NotHidden{Path: p, Reason: m.off})
 			continue
 		}
+		if slices.ContainsFunc(m.paths, func(q string) bool { return strings.HasPrefix(p, q+"/") }) {
+			hidden = append(hidden, p) // with the directory that it is in
+			continue
+		}
 		if err := m.cover(p); err != nil {
 			not = append(not, sandbox.NotHidden{Path: p, Reason: err.Error()})
 			continue
@@ -53,13 +61,45 @@ func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) 
 		hidden = append(hidden, p)
 		m.paths = append(m.paths, p)
 	}
-	if m.off == "" {
-		// The runner's own environment, arguments, files and memory. A machine without /proc has nothing to hide.
-		if self := filepath.Join("/proc", strconv.Itoa(os.Getpid())); m.cover(self) == nil {
-			m.paths = append(m.paths, self)
+	if len(hidden) == 0 {
+		return nil, not, nil
+	}
+	if err := shed(); err != nil {
+		for _, p := range hidden {
+			not = append(not, sandbox.NotHidden{Path: p, Reason: "jobs keep the right to take its cover away: " + err.Error()})
 		}
+		return nil, not, nil
 	}
 	return hidden, not, nil
+}
+
+// shed takes from what this thread starts the rights by which a job of root's could see a covered path: to unmount,
+// and to look through /proc into processes that have no cover, the runner among them; the last one opens their
+// environment since Linux 6.13. In a user namespace no job has any.
+func shed() error {
+	if userns.Inside() {
+		return userns.Shed()
+	}
+	rights := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_PERFMON}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&head, &sets[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	for _, c := range rights {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if err == unix.EINVAL {
+			continue // older than the right
+		}
+		if err != nil {
+			return fmt.Errorf("drop a capability: %w", err)
+		}
+		sets[c/32].Inheritable &^= 1 << (c % 32) // and with it from the ambient set
+	}
+	if err := unix.Capset(&head, &sets[0]); err != nil {
+		return fmt.Errorf("set capabilities: %w", err)
+	}
+	return nil
 }
 
 func (m *mountMask) refresh() error {

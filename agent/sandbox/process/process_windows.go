@@ -51,5 +51,8 @@ func (*Driver) Sweep(context.Context, func(string) bool) ([]sandbox.Swept, error
 // Close implements sandbox.Driver.
 func (*Driver) Close() error { return nil }
 
+// Seclude reports that this system cannot hide files from jobs.
+func Seclude(context.Context, bool) error { return errors.ErrUnsupported }
+
 // HideSelf reports that this system cannot hide a process from others of its user.
 func HideSelf() error { return errors.ErrUnsupported }

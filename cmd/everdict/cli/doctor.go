@@ -28,6 +28,7 @@ Exit codes: 0 a runner with these settings could work, 1 it could not, 2 any oth
   DOCKER_CONTEXT=colima everdict doctor`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.seclude(cmd.Context(), false) // as the runner that it speaks of
 			o, err := a.runnerOptions()
 			if err != nil {
 				return err
@@ -53,7 +54,7 @@ Exit codes: 0 a runner with these settings could work, 1 it could not, 2 any oth
 			return err
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.Sandbox, config.DockerRuntime, config.PassProxy, config.PassCA)
+	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.Sandbox, config.HideFiles, config.DockerRuntime, config.PassProxy, config.PassCA)
 	return cmd
 }
 

@@ -17,6 +17,9 @@ import (
 type Hooks struct {
 	// Version of the program; empty: what the Go tool recorded.
 	Version string
+	// Seclude hides this process's files from jobs of the process sandbox. It may replace the process by a fresh image
+	// of the program, and so comes first. sweep: what killed runners left has to be ended now or never.
+	Seclude func(ctx context.Context, sweep bool) error
 	// Coordinator serves until ctx is cancelled and then drains. nil is exit code
 	// 0; an *ExitError chooses another.
 	Coordinator func(ctx context.Context, o CoordinatorOptions) error

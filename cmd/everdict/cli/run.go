@@ -51,6 +51,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
   everdict run --task "Say yes" --prompt --command 'echo yes' --expected yes --grader answer-match`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.seclude(cmd.Context(), false) // before standard input is read
 			req, spec, err := r.request(cmd)
 			if err != nil {
 				return err

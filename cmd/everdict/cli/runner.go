@@ -35,6 +35,7 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 			if err := a.hidePair(); err != nil {
 				return err
 			}
+			a.seclude(cmd.Context(), true)
 			o, err := a.runnerOptions()
 			if err != nil {
 				return err

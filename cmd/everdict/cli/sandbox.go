@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,6 +13,8 @@ import (
 type SandboxOptions struct {
 	// Driver runs what names no image: process or docker.
 	Driver string
+	// HideFiles hides the runner's files from what runs without an image.
+	HideFiles bool
 	// Image is what docker runs where a run names none; empty: such a run is
 	// refused by a runner whose Driver is docker.
 	Image string
@@ -29,11 +33,24 @@ type SandboxOptions struct {
 }
 
 // sandboxKeys are the settings of SandboxOptions.
-var sandboxKeys = []string{config.Sandbox, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation, config.Warm}
+var sandboxKeys = []string{config.Sandbox, config.HideFiles, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation, config.Warm}
+
+// seclude is the first thing that a command does whose jobs must not see this process's files. sweep: it is a runner
+// that stays.
+func (a *app) seclude(ctx context.Context, sweep bool) {
+	if a.hooks.Seclude == nil || !a.cfg.Bool(config.HideFiles) {
+		return
+	}
+	err := a.hooks.Seclude(ctx, sweep)
+	if err == nil || !sweep || errors.Is(err, errors.ErrUnsupported) {
+		return // each run's record says what its job can see
+	}
+	fmt.Fprintln(a.err, a.palette(a.err).yellow("warning:"), "jobs can read this runner's files, its token included:", err)
+}
 
 func (a *app) sandbox() (SandboxOptions, error) {
 	o := SandboxOptions{
-		Driver: a.cfg.String(config.Sandbox), Image: a.cfg.String(config.Image), Runtime: a.cfg.String(config.DockerRuntime),
+		Driver: a.cfg.String(config.Sandbox), HideFiles: a.cfg.Bool(config.HideFiles), Image: a.cfg.String(config.Image), Runtime: a.cfg.String(config.DockerRuntime),
 		Network: a.cfg.String(config.ContainerNetwork), ReadOnly: a.cfg.Bool(config.ReadOnlyRoot), AllowEmulation: a.cfg.Bool(config.AllowEmulation),
 		Warm: a.cfg.Int(config.Warm),
 	}

@@ -19,6 +19,7 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
   everdict up --listen 127.0.0.1:9000`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.seclude(cmd.Context(), true)
 			c, err := a.coordinatorOptions(true)
 			if err != nil {
 				return err
@@ -48,7 +49,7 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 	}
 	config.Bind(cmd.Flags(), a.schema, append([]string{
 		config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat,
-		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout, config.Sandbox,
+		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout, config.Sandbox, config.HideFiles,
 		config.PassProxy, config.PassCA,
 	}, leaseKeys...)...)
 	for _, name := range leaseKeys {

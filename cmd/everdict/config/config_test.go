@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -272,6 +273,27 @@ func TestSchemaIsConsistent(t *testing.T) {
 		}
 		if !strings.HasPrefix(k.Env, "EVERDICT_") || k.Help == "" || strings.HasSuffix(k.Help, ".") {
 			t.Errorf("key %+v: want a variable EVERDICT_* and help without a full stop", k)
+		}
+	}
+}
+
+// TestThePageListsEverySetting holds docs/configuration.md against the schema.
+func TestThePageListsEverySetting(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range Schema("/home/u", func(string) string { return "" }) {
+		row := regexp.MustCompile(`(?m)^\| ` + "`" + regexp.QuoteMeta(k.Name) + "`" + ` \|.*$`).FindString(string(page))
+		if row == "" {
+			t.Errorf("the page has no row for %s", k.Name)
+			continue
+		}
+		for _, want := range []string{k.Env, k.Flag, strings.Replace(k.Default, "/home/u", "~", 1)} {
+			if !strings.Contains(row, want) {
+				t.Errorf("the page's row for %s lacks %q: %s", k.Name, want, row)
+			}
 		}
 	}
 }

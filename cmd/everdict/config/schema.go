@@ -75,6 +75,7 @@ const (
 	Capabilities  = "runner.capabilities"
 	DrainTimeout  = "runner.drain_timeout"
 	Sandbox       = "runner.sandbox"
+	HideFiles     = "runner.hide_files"
 
 	Image            = "runner.image"
 	DockerRuntime    = "runner.docker_runtime"
@@ -124,6 +125,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
 		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what encloses runs that name no image: process or docker (runs that name one always get docker)"},
+		{HideFiles, "hide-files", "EVERDICT_HIDE_FILES", Bool, "true", false, "hide the runner's own files from jobs; they may then not mount, and not use sudo where the runner is not root (Linux)"},
 		{Image, "image", "EVERDICT_IMAGE", String, "", false, "image for runs that name none, with --sandbox docker"},
 		{DockerRuntime, "docker-runtime", "EVERDICT_DOCKER_RUNTIME", String, "", false, "runtime of the container engine, such as runsc; empty: its default"},
 		{ContainerNetwork, "container-network", "EVERDICT_CONTAINER_NETWORK", String, "public", false, "network of containers whose run does not choose: public or none"},
