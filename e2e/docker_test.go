@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/sandbox/docker"
@@ -296,40 +295,4 @@ func TestF14_P6_RunnerKilledUnderItsContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Settled(id)
-}
-
-// BenchmarkDocker compares a whole run in a container with the engine's own
-// `docker run --rm IMAGE true`, and with the process sandbox, in one benchmark.
-func BenchmarkDocker(b *testing.B) {
-	h := house.New(b)
-	if _, err := h.Client.RegisterHarness(context.Background(), []byte(`{"kind":"command","id":"noop","version":"1","command":"true"}`)); err != nil {
-		b.Fatal(err)
-	}
-	h.Runner("bench", containers(b))
-	var bare, container, process durations
-	for b.Loop() {
-		from := time.Now()
-		if out, err := exec.Command("docker", "run", "--rm", busybox, "true").CombinedOutput(); err != nil {
-			b.Fatalf("docker run: %v: %s", err, out)
-		}
-		bare.add(time.Since(from))
-		for _, c := range []struct {
-			image string
-			took  *durations
-		}{{busybox, &container}, {"", &process}} {
-			req := noop(repoEnv)
-			req.Case.Image = c.image
-			from := time.Now()
-			run := h.Settled(h.Submit(req))
-			c.took.add(time.Since(from))
-			if run.Verdict == nil || !*run.Verdict {
-				b.Fatalf("run: %+v", run.Failure)
-			}
-		}
-	}
-	b.ReportMetric(bare.median(), "bare-ms")
-	b.ReportMetric(container.median(), "run-ms")
-	b.ReportMetric(process.median(), "process-ms")
-	b.ReportMetric(container.median()-bare.median(), "over-bare-ms")
-	b.ReportMetric(container.median()-process.median(), "over-process-ms")
 }
