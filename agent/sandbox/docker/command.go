@@ -118,16 +118,7 @@ func (c *command) start(ctx context.Context, dir string, env []string) error {
 	for _, s := range c.streams {
 		s.grant(window)
 	}
-	timer := time.NewTimer(startWithin)
-	defer timer.Stop()
-	var err error
-	select {
-	case <-c.ready:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-timer.C:
-		err = fmt.Errorf("docker: exec %q: not started after %s", c.cmd.Args[0], startWithin)
-	}
+	err := c.awaitStart(ctx)
 	if err == nil {
 		c.mu.Lock()
 		err = c.startErr
@@ -147,6 +138,36 @@ func (c *command) start(ctx context.Context, dir string, env []string) error {
 	}
 	c.closeStreams()
 	return err
+}
+
+// awaitStart waits until the command has started, or could not. When the deadline passes before it has, it stands still
+// as everything does, and the gate is whoever's who thaws it.
+func (c *command) awaitStart(ctx context.Context) error {
+	timer := time.NewTimer(startWithin)
+	defer timer.Stop()
+	for {
+		frozen, thawed := c.h.freezes()
+		select {
+		case <-c.ready:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			return fmt.Errorf("docker: exec %q: not started after %s", c.cmd.Args[0], startWithin)
+		case <-frozen:
+		}
+		c.h.leave()
+		select {
+		case <-c.ready:
+		case <-ctx.Done():
+		case <-thawed:
+		}
+		c.h.gate <- struct{}{}
+		if c.h.isReleasing() {
+			return sandbox.ErrReleased
+		}
+		timer.Reset(startWithin)
+	}
 }
 
 // maxRequest is init's limit on one request.
@@ -188,7 +209,11 @@ const (
 	atSetup = 1 + iota
 	atDir
 	atExec
+	atDeadline
 )
+
+// errHeld says that a command was not started, because the deadline had passed.
+var errHeld = errors.New("docker: the deadline has passed")
 
 func (c *command) onError(where, errno uint32) {
 	e := linuxErrno(errno)
@@ -201,6 +226,8 @@ func (c *command) onError(where, errno uint32) {
 		err = fmt.Errorf("docker: exec %q: working directory: %w", name, e)
 	case where == atExec && (e == syscall.ENOENT || e == syscall.ENOTDIR):
 		err = fmt.Errorf("docker: exec %q: %w in the image, or its interpreter is not", name, sandbox.ErrNotFound)
+	case where == atDeadline:
+		err = errHeld
 	case where == atSetup:
 		err = fmt.Errorf("docker: exec %q: start a process: %w", name, e)
 	default:

@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 )
 
 // Kill implements sandbox.ComputeHandle.
@@ -24,10 +25,44 @@ func (h *handle) Kill(ctx context.Context) error {
 	if h.isReleasing() {
 		return sandbox.ErrReleased
 	}
+	h.notice()
+	if h.isFrozen() {
+		// What holds it is ended, too: with a ctx that is over, nobody could use it any more.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
+		defer cancel()
+	}
 	if err := h.end(ctx); err != nil {
 		return fmt.Errorf("docker: kill %s: %w", h.spec.Attempt, err)
 	}
+	if err := h.free(ctx); err != nil {
+		return fmt.Errorf("docker: kill %s: %w", h.spec.Attempt, err)
+	}
 	return nil
+}
+
+// free ends all that holds an empty sandbox. A deadline that has not passed stays. The gate is held.
+func (h *handle) free(ctx context.Context) error {
+	h.noticing.Lock()
+	defer h.noticing.Unlock()
+	h.mu.Lock()
+	l, stopped, over, lost := h.link, h.stopped, h.holds.Has(hold.Deadline) || h.passed(), h.loss != nil
+	if over {
+		h.deadline = nil
+	}
+	h.stopped = false
+	h.mu.Unlock()
+	if stopped {
+		_ = l.send(frameGoOn, 0, 0, nil) // over: there is nobody to go on
+	}
+	var err error
+	if over && !lost {
+		err = h.tell(ctx)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holds.Clear()
+	return err
 }
 
 // breakFreeze makes a Freeze that is under way give up the gate.
@@ -53,12 +88,8 @@ func (h *handle) claimLive() []*command {
 // end kills every process of a sandbox that goes on. The gate is held.
 func (h *handle) end(ctx context.Context) error {
 	live := h.claimLive()
-	if h.isFrozen() {
-		err := h.killWhole(ctx)
-		if err == nil {
-			h.markThawed()
-		}
-		return err
+	if h.isPaused() {
+		return h.killWhole(ctx)
 	}
 	h.mu.Lock()
 	l, loss := h.link, h.loss
@@ -76,7 +107,7 @@ func (h *handle) end(ctx context.Context) error {
 	case <-l.dead:
 		return nil
 	case <-timer.C:
-		err = errors.New("init does not answer")
+		err = errSilent
 	case <-ctx.Done():
 		return context.Cause(ctx) // it has been told, and will do it
 	}
@@ -142,6 +173,14 @@ func (h *handle) restart(ctx context.Context) error {
 		h.loss = err
 		h.mu.Unlock()
 		return err
+	}
+	h.noticing.Lock()
+	defer h.noticing.Unlock()
+	h.mu.Lock()
+	bound := h.deadline != nil
+	h.mu.Unlock()
+	if bound {
+		return h.tell(ctx)
 	}
 	return nil
 }
@@ -213,7 +252,8 @@ func (h *handle) Release(ctx context.Context) error {
 	h.gate <- struct{}{}
 	defer h.leave()
 	h.claimLive()
-	if !h.isFrozen() {
+	if !h.isPaused() {
+		h.notice()
 		h.look(ctx)
 	}
 	h.mu.Lock()
@@ -231,13 +271,7 @@ func (h *handle) Release(ctx context.Context) error {
 	h.final.PIDs = new(int64)
 	_, h.final.Frozen, _, _ = h.watch.Read()
 	h.released = true
-	if !h.frozen {
-		h.thawed = make(chan struct{})
-		close(h.thawed)
-	} else {
-		close(h.thawed) // an Exec that waits for it learns of the release
-		h.frozen = false
-	}
+	h.holds.Clear() // an Exec that waits for it learns of the release
 	h.mu.Unlock()
 	h.driver.forget(h)
 	return nil
@@ -247,7 +281,7 @@ func (h *handle) Release(ctx context.Context) error {
 // another user (F22). It is an attempt: who then removes the workspace finds out what is left.
 func (h *handle) giveBack(ctx context.Context, l *link) {
 	uid, gid := os.Getuid(), os.Getgid()
-	if runtime.GOOS != "linux" || h.engine.secured("rootless") || !isRoot(h.user) || uid == 0 || h.isFrozen() {
+	if runtime.GOOS != "linux" || h.engine.secured("rootless") || !isRoot(h.user) || uid == 0 || h.isPaused() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, giveWithin)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 )
 
 // Freeze implements sandbox.ComputeHandle.
@@ -16,6 +17,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer h.leave()
+	h.notice()
 	pctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	h.mu.Lock()
@@ -23,7 +25,8 @@ func (h *handle) Freeze(ctx context.Context) error {
 	case h.releasing:
 		h.mu.Unlock()
 		return sandbox.ErrReleased
-	case h.frozen:
+	case h.holds.Has(hold.Freeze), h.paused:
+		h.holds.Take(hold.Freeze)
 		h.mu.Unlock()
 		return nil
 	}
@@ -37,8 +40,8 @@ func (h *handle) Freeze(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("docker: freeze %s: %w", h.spec.Attempt, err)
 	}
-	h.frozen, h.paused, h.stopped, h.thawed = true, paused, stopped, make(chan struct{})
-	h.watch.Set(true)
+	h.paused, h.stopped = paused, stopped
+	h.holds.Take(hold.Freeze)
 	return nil
 }
 
@@ -84,8 +87,25 @@ func (h *handle) Thaw(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	defer h.leave()
+	h.noticing.Lock()
+	defer h.noticing.Unlock()
+	if err := h.letGo(ctx); err != nil && !errors.Is(err, sandbox.ErrReleased) {
+		return fmt.Errorf("docker: thaw %s: %w", h.spec.Attempt, err)
+	} else {
+		return err
+	}
+}
+
+// letGo ends the hold of Freeze. The gate and noticing are held.
+func (h *handle) letGo(ctx context.Context) error {
 	h.mu.Lock()
-	releasing, frozen, paused, stopped, l := h.releasing, h.frozen, h.paused, h.stopped, h.link
+	releasing, frozen, paused, stopped, l := h.releasing, h.holds.Has(hold.Freeze), h.paused, h.stopped, h.link
+	if frozen && paused && h.passed() {
+		// The deadline passed meanwhile. Whom the engine pauses, init need not stop.
+		h.holds.Take(hold.Deadline)
+		h.holds.Drop(hold.Freeze)
+		frozen = false
+	}
 	h.mu.Unlock()
 	switch {
 	case releasing:
@@ -93,35 +113,41 @@ func (h *handle) Thaw(ctx context.Context) error {
 	case !frozen:
 		return nil
 	}
-	// The watch goes on first: running time that is not counted would be a way around the timeout.
-	h.watch.Set(false)
 	if paused {
-		ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
-		defer cancel()
-		if err := h.engine.api.ContainerUnpause(ctx, h.id); err != nil {
-			h.watch.Set(true)
-			return fmt.Errorf("docker: thaw %s: %w", h.spec.Attempt, err)
+		if err := h.unpause(ctx); err != nil {
+			return err
 		}
 	}
-	if stopped {
-		_ = l.send(frameGoOn, 0, 0, nil) // over: there is nobody to go on
-	}
-	h.markThawed()
-	return nil
-}
-
-func (h *handle) markThawed() {
-	h.watch.Set(false)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.frozen {
-		h.frozen, h.paused, h.stopped = false, false, false
-		close(h.thawed)
+	if stopped {
+		if h.holds.Only(hold.Freeze) {
+			// The watch goes on first: running time that is not counted would be a way around the timeout.
+			h.watch.Set(false)
+		}
+		h.stopped = false
+		_ = l.send(frameGoOn, 0, 0, nil) // over: there is nobody to go on
 	}
+	h.holds.Drop(hold.Freeze)
+	return nil
 }
 
 func (h *handle) isFrozen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.frozen
+	return h.holds.Any()
+}
+
+// isPaused reports whether init stands still, too, and answers nothing.
+func (h *handle) isPaused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.paused
+}
+
+// freezes are the channels that are closed while the sandbox is frozen, and while it is not.
+func (h *handle) freezes() (frozen, thawed <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.holds.Frozen(), h.holds.Thawed()
 }

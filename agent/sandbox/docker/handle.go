@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
@@ -32,13 +33,16 @@ type handle struct {
 	gate    chan struct{}
 	release chan struct{} // held by the Release that works
 
+	noticing sync.Mutex // held while the deadline is moved, or asked about
+
 	mu        sync.Mutex
 	link      *link // of the container's present life
 	live      map[*command]struct{}
-	frozen    bool
-	paused    bool          // by the engine: a frozen one that was killed and started again has nothing to pause
-	stopped   bool          // by SIGSTOP, before or instead
-	thawed    chan struct{} // closed while not frozen
+	holds     *hold.Holds
+	paused    bool               // by the engine: a frozen one that was killed and started again has nothing to pause
+	stopped   bool               // by SIGSTOP, before or instead
+	deadline  *stopwatch.Reading // nil: none
+	told      bool               // init has been told of a deadline
 	interrupt context.CancelFunc
 	ending    bool // the container is being killed by us: the end of its link is no loss
 	loss      error
@@ -52,9 +56,7 @@ type handle struct {
 }
 
 func newHandle(d *Driver, spec sandbox.Spec) *handle {
-	thawed := make(chan struct{})
-	close(thawed)
-	return &handle{driver: d, spec: spec, live: make(map[*command]struct{}), thawed: thawed,
+	return &handle{driver: d, spec: spec, live: make(map[*command]struct{}),
 		gate: make(chan struct{}, 1), release: make(chan struct{}, 1)}
 }
 
@@ -75,6 +77,7 @@ func (h *handle) start(ctx context.Context) error {
 	}
 	h.env, h.info, h.user = img.env, p.info, p.config.User
 	h.watch = stopwatch.New(stopwatch.Now, false)
+	h.holds = hold.New(h.watch)
 	made, err := e.api.ContainerCreate(ctx, p.config, p.host, nil, nil, p.name)
 	if err != nil {
 		if cerrdefs.IsConflict(err) {
@@ -106,6 +109,8 @@ func (h *handle) bringUp(ctx context.Context) error {
 		return fmt.Errorf("attach: %w", err)
 	}
 	l := newLink(conn)
+	l.onDeadline = h.onDeadline
+	go l.run()
 	if err := api.ContainerStart(ctx, h.id, container.StartOptions{}); err != nil {
 		l.close()
 		return fmt.Errorf("start the container: %w", err)
@@ -126,7 +131,7 @@ func (h *handle) bringUp(ctx context.Context) error {
 		return err
 	}
 	h.mu.Lock()
-	h.link, h.loss, h.ending = l, nil, false
+	h.link, h.loss, h.ending, h.told = l, nil, false, false
 	h.last = counters{}
 	h.mu.Unlock()
 	go h.attend(l)
@@ -236,6 +241,16 @@ func (h *handle) Exec(ctx context.Context, cmd sandbox.Command) (sandbox.Process
 	if err := cmd.Validate(); err != nil {
 		return nil, err
 	}
+	for {
+		c, err := h.tryExec(ctx, cmd)
+		// The deadline passed when the command was on its way: it starts when the sandbox goes on.
+		if !errors.Is(err, errHeld) {
+			return c, err
+		}
+	}
+}
+
+func (h *handle) tryExec(ctx context.Context, cmd sandbox.Command) (sandbox.Process, error) {
 	if err := h.enterThawed(ctx); err != nil {
 		return nil, err
 	}
@@ -276,8 +291,9 @@ func (h *handle) enterThawed(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+		h.notice()
 		h.mu.Lock()
-		releasing, frozen, thawed := h.releasing, h.frozen, h.thawed
+		releasing, frozen, thawed := h.releasing, h.holds.Any(), h.holds.Thawed()
 		h.mu.Unlock()
 		if !releasing && !frozen {
 			return nil

@@ -13,21 +13,24 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types"
+
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // Frames between the driver and init; init/init.c has the same table and says what each means.
 const (
-	frameRun     = 'R'
-	frameStdin   = 'I'
-	frameClose   = 'C'
-	frameGrant   = 'W'
-	frameSignal  = 'S'
-	frameKill    = 'K'
-	frameKillAll = 'A'
-	frameStopAll = 'T'
-	frameGoOn    = 'G'
-	frameFile    = 'F'
-	frameGive    = 'O'
+	frameRun      = 'R'
+	frameStdin    = 'I'
+	frameClose    = 'C'
+	frameGrant    = 'W'
+	frameSignal   = 'S'
+	frameKill     = 'K'
+	frameKillAll  = 'A'
+	frameStopAll  = 'T'
+	frameGoOn     = 'G'
+	frameFile     = 'F'
+	frameGive     = 'O'
+	frameDeadline = 'D'
 
 	frameHello   = 'h'
 	framePid     = 'p'
@@ -40,8 +43,9 @@ const (
 	frameAllGone = 'a'
 	frameContent = 'f'
 	frameGiven   = 'g'
+	frameHeld    = 'd'
 
-	initVersion = 1
+	initVersion = 2
 	headerSize  = 12
 	chunk       = 32 << 10
 	// stdinRoom is what init holds of a command's stdin.
@@ -59,7 +63,10 @@ const (
 	runNullStderr
 )
 
-var errLinkClosed = errors.New("the connection to the container has ended")
+var (
+	errLinkClosed = errors.New("the connection to the container has ended")
+	errSilent     = errors.New("init does not answer")
+)
 
 // link is the connection to the init of one life of a container.
 type link struct {
@@ -68,15 +75,19 @@ type link struct {
 	dead  chan struct{} // closed when the connection is over
 	done  chan struct{} // closed when the reader has told everybody
 
+	onDeadline func(l *link, since *stopwatch.Reading)
+
 	write sync.Mutex
 	next  atomic.Uint32
 
-	mu       sync.Mutex
-	commands map[uint32]*command
-	files    map[uint32]chan fileAnswer
-	allGone  []chan struct{}
-	stderr   bytes.Buffer // what init or the runtime says in distress, the first KiB
-	err      error        // valid when dead is closed
+	mu        sync.Mutex
+	commands  map[uint32]*command
+	files     map[uint32]chan fileAnswer
+	allGone   []chan struct{}
+	questions map[uint32]deadlineQuestion
+	clock     clock        // init's, as last heard
+	stderr    bytes.Buffer // what init or the runtime says in distress, the first KiB
+	err       error        // valid when dead is closed
 }
 
 type fileAnswer struct {
@@ -84,11 +95,11 @@ type fileAnswer struct {
 	errno   uint32
 }
 
+// newLink returns a link whose reader is yet to be started.
 func newLink(conn types.HijackedResponse) *link {
-	l := &link{conn: conn, hello: make(chan struct{}), dead: make(chan struct{}), done: make(chan struct{}),
-		commands: make(map[uint32]*command), files: make(map[uint32]chan fileAnswer)}
-	go l.run()
-	return l
+	return &link{conn: conn, hello: make(chan struct{}), dead: make(chan struct{}), done: make(chan struct{}),
+		commands: make(map[uint32]*command), files: make(map[uint32]chan fileAnswer), questions: make(map[uint32]deadlineQuestion),
+		clock: clock{sent: stopwatch.Now()}}
 }
 
 // close ends the connection. Init ends on it, and with init the container.
@@ -166,7 +177,13 @@ func (l *link) take(kind, flag byte, id uint32, p []byte, bp *[]byte) (kept bool
 		if v := number(); err == nil && v != initVersion {
 			err = fmt.Errorf("init speaks version %d", v)
 		}
+		if err == nil && len(p) < 12 {
+			err = fmt.Errorf("frame %q is short", kind)
+		}
 		if err == nil {
+			l.mu.Lock()
+			l.clock.init, l.clock.heard = duration(p[4:]), stopwatch.Now()
+			l.mu.Unlock()
 			select {
 			case <-l.hello:
 			default:
@@ -174,6 +191,8 @@ func (l *link) take(kind, flag byte, id uint32, p []byte, bp *[]byte) (kept bool
 			}
 		}
 		return false, err
+	case frameHeld:
+		return false, l.takeDeadline(id, p)
 	case frameAllGone:
 		l.mu.Lock()
 		for _, c := range l.allGone {
@@ -339,7 +358,7 @@ func (l *link) barrier(ctx context.Context) error {
 	case <-l.dead:
 		return l.err
 	case <-timer.C:
-		return errors.New("init does not answer")
+		return errSilent
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

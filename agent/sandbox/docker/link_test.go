@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
@@ -37,8 +38,9 @@ func feedLink(t testing.TB, data []byte) (*command, string, error) {
 	defer d.Close()
 	h := newHandle(d, sandbox.Spec{Attempt: "a", Dir: "/"})
 	h.watch = stopwatch.New(stopwatch.Now, false)
-	l := &link{conn: types.HijackedResponse{Conn: here, Reader: bufio.NewReader(bytes.NewReader(data))}, hello: make(chan struct{}),
-		dead: make(chan struct{}), done: make(chan struct{}), commands: make(map[uint32]*command), files: make(map[uint32]chan fileAnswer)}
+	h.holds = hold.New(h.watch)
+	l := newLink(types.HijackedResponse{Conn: here, Reader: bufio.NewReader(bytes.NewReader(data))})
+	l.onDeadline = h.onDeadline
 	h.link, h.releasing = l, true // nothing is to be killed here
 	var out bytes.Buffer
 	c := newCommand(h, l, sandbox.Command{Args: []string{"x"}, Stdout: &out})
@@ -57,7 +59,7 @@ func feedLink(t testing.TB, data []byte) (*command, string, error) {
 func TestLinkReadsFrames(t *testing.T) {
 	t.Parallel()
 	number := func(n uint32) []byte { return binary.LittleEndian.AppendUint32(nil, n) }
-	data := frameBytes(frameHello, 0, 0, number(initVersion))
+	data := frameBytes(frameHello, 0, 0, append(number(initVersion), make([]byte, 8)...))
 	data = append(data, inStream(2, []byte("a complaint"))...)
 	data = append(data, frameBytes(framePid, 0, 1, number(7))...)
 	whole := frameBytes(frameOutput, 1, 1, []byte("hello "))
@@ -75,10 +77,12 @@ func TestLinkReadsFrames(t *testing.T) {
 }
 
 func FuzzLink(f *testing.F) {
-	for _, kind := range []byte{frameHello, framePid, frameError, frameOutput, frameGranted, frameSent, frameEnded, frameOver, frameAllGone, frameContent, frameGiven, 'Q'} {
+	for _, kind := range []byte{frameHello, framePid, frameError, frameOutput, frameGranted, frameSent, frameEnded, frameOver, frameAllGone, frameContent, frameGiven, frameHeld, 'Q'} {
 		f.Add(frameBytes(kind, 1, 1, []byte{1, 0, 0, 0, 2, 0, 0, 0}))
 		f.Add(append(frameBytes(kind, 1, 1, nil), frameBytes(kind, 2, 1, []byte("abcd"))...))
 	}
 	f.Add(inStream(2, []byte("x")))
+	f.Add(frameBytes(frameHello, 0, 0, append([]byte{initVersion, 0, 0, 0}, make([]byte, 8)...)))
+	f.Add(frameBytes(frameHeld, 0, 0, bytes.Repeat([]byte{1, 0, 0, 0}, 4)))
 	f.Fuzz(func(t *testing.T, data []byte) { _, _, _ = feedLink(t, data) })
 }

@@ -35,7 +35,7 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 	if err := c.link.sendNumber(frameSignal, flag, c.id, linuxSignal(sig)); err != nil {
 		return sandbox.ErrEnded
 	}
-	if c.h.isFrozen() {
+	if c.h.isPaused() {
 		return nil // it is answered, and felt, after the thaw
 	}
 	timer := time.NewTimer(stallAfter)
@@ -56,8 +56,8 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 	}
 }
 
-// Stop implements sandbox.Process. Of a frozen sandbox it ends every command: to end one alone, the others would have
-// to run for a moment.
+// Stop implements sandbox.Process. Of a sandbox that the engine has paused it ends every command: to end one alone, the
+// others would have to run for a moment.
 func (c *command) Stop(ctx context.Context, ladder sandbox.Ladder) (sandbox.Exit, error) {
 	err := c.dog.Stop(ctx, ladder)
 	exit, werr := c.Wait()
@@ -81,7 +81,10 @@ func (t target) End(ctx context.Context) error {
 }
 
 // Frozen implements watchdog.Target.
-func (t target) Frozen() bool { return t.c.h.isFrozen() }
+func (t target) Frozen() bool {
+	t.c.h.notice()
+	return t.c.h.isFrozen()
+}
 
 // Blocked implements watchdog.Target.
 func (t target) Blocked() bool {
@@ -90,7 +93,7 @@ func (t target) Blocked() bool {
 
 // endTree returns when no process of the command is left.
 func (c *command) endTree(ctx context.Context) error {
-	if !c.h.isFrozen() {
+	if !c.h.isPaused() {
 		_ = c.link.send(frameKill, 0, c.id, nil) // over: then gone is closed
 		timer := time.NewTimer(stallAfter)
 		defer timer.Stop()

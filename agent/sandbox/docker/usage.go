@@ -55,16 +55,17 @@ func (a counters) usage() sandbox.Usage {
 }
 
 // Usage implements sandbox.ComputeHandle. PIDs counts init and the supervisor of each command, as the limit does. Of a
-// frozen sandbox it is what was measured when it froze.
+// paused one it is what was measured when it froze.
 func (h *handle) Usage(ctx context.Context) (sandbox.Usage, error) {
 	h.mu.Lock()
 	if h.released {
 		defer h.mu.Unlock()
 		return h.final, nil
 	}
-	frozen := h.frozen
+	paused := h.paused
 	h.mu.Unlock()
-	if !frozen {
+	if !paused {
+		h.notice()
 		h.look(ctx)
 	}
 	h.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 )
 
 // errFired is returned by machine.arm when the deadline before has passed.
@@ -48,14 +49,14 @@ func (h *handle) moveDeadline(ctx context.Context, deadline time.Time) error {
 
 // goOn undoes the freeze of a deadline, unless Freeze holds the sandbox, too.
 func (h *handle) goOn(ctx context.Context) error {
-	return h.letGo(ctx, &h.byDeadline)
+	return h.letGo(ctx, hold.Deadline)
 }
 
 // letGo ends one of the two holds on the sandbox, and thaws it when there is no other.
-func (h *handle) letGo(ctx context.Context, hold *bool) error {
+func (h *handle) letGo(ctx context.Context, by hold.By) error {
 	h.notice()
 	h.mu.Lock()
-	held := *hold
+	held := h.holds.Has(by)
 	h.mu.Unlock()
 	if !held {
 		return nil
@@ -65,8 +66,10 @@ func (h *handle) letGo(ctx context.Context, hold *bool) error {
 	}
 	defer h.leave()
 	h.mu.Lock()
-	releasing, last := h.releasing, *hold && h.byFreeze != h.byDeadline
-	*hold = *hold && last
+	releasing, last := h.releasing, h.holds.Only(by)
+	if !last {
+		h.holds.Drop(by)
+	}
 	h.mu.Unlock()
 	switch {
 	case releasing:
@@ -82,7 +85,7 @@ func (h *handle) letGo(ctx context.Context, hold *bool) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.setThawed()
+	h.holds.Clear()
 	return nil
 }
 
@@ -106,25 +109,7 @@ func (h *handle) notice() {
 	if h.released {
 		return
 	}
-	h.setFrozen(&h.byDeadline)
-	h.watch.PauseSince(since)
-}
-
-// setFrozen notes a hold on the sandbox. mu is held.
-func (h *handle) setFrozen(hold *bool) {
-	if !h.byFreeze && !h.byDeadline {
-		h.thawed = make(chan struct{})
-	}
-	*hold = true
-}
-
-// setThawed ends both holds and wakes what waits for the thaw. mu is held.
-func (h *handle) setThawed() {
-	h.watch.Set(false)
-	if h.byFreeze || h.byDeadline {
-		h.byFreeze, h.byDeadline = false, false
-		close(h.thawed)
-	}
+	h.holds.TakeSince(hold.Deadline, since)
 }
 
 // adopt hands what the guard has stopped to the enclosure. The gate is held.
@@ -150,7 +135,7 @@ func (h *handle) enter(ctx context.Context) error {
 func (h *handle) isFrozen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.byFreeze || h.byDeadline
+	return h.holds.Any()
 }
 
 func (h *handle) isReleasing() bool {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/hold"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
@@ -39,15 +40,13 @@ type handle struct {
 	mu     sync.Mutex
 	live   map[*command]struct{} // commands whose main process has not been reaped
 	drains map[*stream]struct{}  // outputs that a descendant still holds open
-	// Two may hold the sandbox frozen: Freeze until Thaw, and a deadline until it is moved. adopted is what was
-	// stopped for a deadline and the enclosure has not been told of.
-	byFreeze, byDeadline bool
-	adopted              []proc
-	thawed               chan struct{} // closed while not frozen
-	interrupt            context.CancelFunc
-	releasing            bool
-	released             bool
-	final                sandbox.Usage // valid when released
+	holds  *hold.Holds
+	// adopted is what was stopped for a deadline and the enclosure has not been told of.
+	adopted   []proc
+	interrupt context.CancelFunc
+	releasing bool
+	released  bool
+	final     sandbox.Usage // valid when released
 }
 
 // start makes the enclosure and takes a spawner. After an error nothing is left.
@@ -63,6 +62,7 @@ func (h *handle) start(m *machine) error {
 	h.m, h.enc, h.spawn = m, enc, sp
 	h.drains = make(map[*stream]struct{})
 	h.watch = stopwatch.New(m.now, false)
+	h.holds = hold.New(h.watch)
 	h.info = m.info()
 	h.info.Limits = limits
 	h.info.Hidden, h.info.NotHidden = sp.hidden, sp.notHidden
@@ -169,7 +169,7 @@ func (h *handle) enterThawed(ctx context.Context) error {
 		}
 		h.notice()
 		h.mu.Lock()
-		releasing, frozen, thawed := h.releasing, h.byFreeze || h.byDeadline, h.thawed
+		releasing, frozen, thawed := h.releasing, h.holds.Any(), h.holds.Thawed()
 		h.mu.Unlock()
 		if !releasing && !frozen {
 			return nil
@@ -202,7 +202,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 	case h.releasing:
 		h.mu.Unlock()
 		return sandbox.ErrReleased
-	case h.byFreeze:
+	case h.holds.Has(hold.Freeze):
 		h.mu.Unlock()
 		return nil
 	}
@@ -214,11 +214,10 @@ func (h *handle) Freeze(ctx context.Context) error {
 	defer h.mu.Unlock()
 	h.interrupt = nil
 	if err != nil {
-		h.setThawed() // the failed freeze has undone a deadline's, too
+		h.holds.Clear() // the failed freeze has undone a deadline's, too
 		return fmt.Errorf("process: freeze %s: %w", h.spec.Attempt, err)
 	}
-	h.setFrozen(&h.byFreeze)
-	h.watch.Set(true)
+	h.holds.Take(hold.Freeze)
 	return nil
 }
 
@@ -227,7 +226,7 @@ func (h *handle) Thaw(ctx context.Context) error {
 	if h.isReleasing() {
 		return sandbox.ErrReleased
 	}
-	err := h.letGo(ctx, &h.byFreeze)
+	err := h.letGo(ctx, hold.Freeze)
 	if err != nil && !errors.Is(err, sandbox.ErrReleased) {
 		return fmt.Errorf("process: thaw %s: %w", h.spec.Attempt, err)
 	}
@@ -301,7 +300,7 @@ func (h *handle) end(ctx context.Context) error {
 			return fmt.Errorf("process: kill %s: %w", h.spec.Attempt, err)
 		}
 		h.mu.Lock()
-		h.setThawed()
+		h.holds.Clear()
 		h.mu.Unlock()
 	}
 	for _, c := range live {
@@ -344,9 +343,6 @@ func (h *handle) Release(ctx context.Context) error {
 	h.mu.Lock()
 	h.released, h.final = true, final
 	drains := slices.Collect(maps.Keys(h.drains))
-	if !h.byFreeze && !h.byDeadline {
-		h.thawed = closedChan()
-	}
 	h.mu.Unlock()
 	for _, s := range drains {
 		s.close() // what escaped and still holds a pipe must not hold a goroutine

@@ -105,7 +105,7 @@ func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.ComputeH
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{driver: d, spec: spec, live: make(map[*command]struct{}), thawed: closedChan(),
+	h := &handle{driver: d, spec: spec, live: make(map[*command]struct{}),
 		gate: make(chan struct{}, 1), release: make(chan struct{}, 1)}
 	d.starting.RLock()
 	defer d.starting.RUnlock()
@@ -222,10 +222,4 @@ func (d *Driver) forget(h *handle) {
 	if d.handles[h.spec.Attempt] == h {
 		delete(d.handles, h.spec.Attempt)
 	}
-}
-
-func closedChan() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }

@@ -40,7 +40,7 @@ func Run(t *testing.T, lane Lane) {
 	if lane.Path == "" {
 		lane.Path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 	}
-	for _, group := range [][]testCase{alone, commandCases, outputCases, endCases, timeCases, freezeCases, lifeCases} {
+	for _, group := range [][]testCase{alone, commandCases, outputCases, endCases, timeCases, freezeCases, deadlineCases, lifeCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				if !c.alone {

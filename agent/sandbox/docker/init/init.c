@@ -20,7 +20,7 @@
  * numbers are little endian. link.go has the same table.
  *
  *	driver -> init                           init -> driver
- *	R run: flags, argc, envc, then the       h hello: version
+ *	R run: flags, argc, envc, then the       h hello: version, clock
  *	  strings dir, args, environment         p main process: pid
  *	I stdin, at most what was granted        e could not start: where, errno
  *	C close stdin                            o output, flag 1 or 2; empty: its end
@@ -32,6 +32,14 @@
  *	G let it go on (SIGCONT)                 f file; flag 1: errno
  *	F read a file: path                      g given away: errno of the first
  *	O give a tree away: uid, gid, path         file that could not be
+ *	D deadline: flag 0 asks, 1 sets it to    d deadline, as an answer and when it
+ *	  an instant (u64) of the clock, 2         passes: clock, since when it holds
+ *	  takes it away                            everything (u64 each; 0: it does not)
+ *
+ * The clock is this machine's, in milliseconds, and goes on while the machine
+ * sleeps. A deadline is an instant of it: it stays what it is, however long its
+ * frame was on the way. From then on everything but init and the supervisors
+ * stands still until the deadline is moved, whether the driver runs or not.
  *
  * Nothing is buffered for which the other side has not granted room, so a slow
  * reader slows its own command down and nobody else.
@@ -43,9 +51,10 @@
 #include <linux/prctl.h>
 #include <linux/resource.h>
 #include <linux/signal.h>
+#include <linux/time.h>
 #include <linux/wait.h>
 
-#define VERSION 1
+#define VERSION 2
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -136,6 +145,23 @@ static void put32(u8 *p, u32 v)
 	p[3] = (u8)(v >> 24);
 }
 
+static ulong get64(const u8 *p) { return get32(p) | (ulong)get32(p + 4) << 32; }
+
+static void put64(u8 *p, ulong v)
+{
+	put32(p, (u32)v);
+	put32(p + 4, (u32)(v >> 32));
+}
+
+/* now is the clock in milliseconds. */
+static ulong now(void)
+{
+	struct { long s, ns; } t = { 0, 0 };
+	if (SYS(clock_gettime, CLOCK_BOOTTIME, &t, 0, 0) < 0)
+		SYS(clock_gettime, CLOCK_MONOTONIC, &t, 0, 0);
+	return (ulong)t.s * 1000 + (ulong)t.ns / 1000000;
+}
+
 static void shut(int *fd)
 {
 	if (*fd >= 0)
@@ -168,7 +194,7 @@ static struct rlimit64 files; /* what commands get; init itself takes the most *
 
 /* ---- the main process of a command ---- */
 
-enum { AT_SETUP = 1, AT_DIR, AT_EXEC };
+enum { AT_SETUP = 1, AT_DIR, AT_EXEC, AT_DEADLINE };
 
 struct request {
 	u32 flags, argc, envc;
@@ -348,6 +374,7 @@ static void supervise(const struct request *q, int in, int out, int err, int ctl
 enum { PROCESSES = 1 << 15, SLOTS = PROCESSES * 2 };
 
 static int pids[PROCESSES], parents[PROCESSES], slots[SLOTS], count;
+static u8 states[PROCESSES];
 static u8 below[PROCESSES]; /* 0 unknown, 1 below the root, 2 not, 3 being asked */
 
 static int *slot(int pid)
@@ -358,51 +385,111 @@ static int *slot(int pid)
 	return &slots[at];
 }
 
-/* look reads the numbers and parents of all living processes but this one. */
+/* listing is a directory of /proc that is being read. */
+struct listing {
+	int dir;
+	long n, at;
+	u8 names[8192];
+};
+
+static void list(struct listing *l, const char *path)
+{
+	l->dir = (int)SYS(openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	l->n = l->at = 0;
+}
+
+/* next returns the next name that is a number, which must be positive; 0: there is none. */
+static int next(struct listing *l)
+{
+	for (;;) {
+		if (l->at >= l->n) {
+			l->at = 0;
+			l->n = SYS(getdents64, l->dir, l->names, sizeof l->names, 0);
+			if (l->n <= 0) {
+				shut(&l->dir);
+				return 0;
+			}
+		}
+		/* struct linux_dirent64: inode, offset, record length, type, name */
+		const u8 *d = l->names + l->at;
+		const char *name = (const char *)d + 19;
+		l->at += d[16] | d[17] << 8;
+		int v = 0;
+		for (ulong i = 0; name[i] >= '0' && name[i] <= '9' && i < 9; i++)
+			v = v * 10 + name[i] - '0';
+		if (v)
+			return v;
+	}
+}
+
+static ulong spell(char *to, const char *text, int n)
+{
+	char digits[12];
+	ulong k = length(text), d = 0;
+	memcpy(to, text, k);
+	for (; n; n /= 10)
+		digits[d++] = (char)('0' + n % 10);
+	while (d)
+		to[k++] = digits[--d];
+	to[k] = 0;
+	return k;
+}
+
+/* hidden tells whether something of /proc cannot be read although it is there. */
+static int hidden(long err) { return err < 0 && err != -ENOENT && err != -ESRCH; }
+
+/* stat_of reads a file "stat" of /proc; it returns the state, 0 when there is none, 'R' when it cannot be seen. */
+static u8 stat_of(const char *file, int *parent, ulong *flags)
+{
+	char stat[512];
+	int fd = (int)SYS(openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC, 0);
+	*parent = 0;
+	*flags = 0;
+	if (fd < 0)
+		return hidden(fd) ? 'R' : 0;
+	long got = SYS(read, fd, stat, sizeof stat - 1, 0), end = -1;
+	shut(&fd);
+	/* the name of a program may hold anything; nothing behind it holds a bracket */
+	for (long i = 0; i < got; i++)
+		if (stat[i] == ')')
+			end = i;
+	if (end < 0 || end + 4 >= got)
+		return 0;
+	/* state, parent, group, session, terminal, its group, flags */
+	ulong field[7] = { 0 };
+	for (long i = end + 4, f = 1; i < got && f < 7; i++) {
+		if (stat[i] == ' ')
+			f++;
+		else if (stat[i] >= '0' && stat[i] <= '9')
+			field[f] = field[f] * 10 + (ulong)(stat[i] - '0');
+	}
+	*parent = (int)field[1];
+	*flags = field[6];
+	return (u8)stat[end + 2];
+}
+
+/* look reads the numbers, parents and states of all living processes but this one. */
 static void look(void)
 {
-	static u8 names[16384];
+	static struct listing l;
+	int pid, parent;
+	ulong flags;
 	memset(slots, 0, sizeof slots);
 	count = 0;
-	int dir = (int)SYS(openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-	long n;
-	while ((n = SYS(getdents64, dir, names, sizeof names, 0)) > 0)
-		for (long at = 0; at < n;) {
-			/* struct linux_dirent64: inode, offset, record length, type, name */
-			const u8 *d = names + at;
-			const char *name = (const char *)d + 19;
-			at += d[16] | d[17] << 8;
-			if (name[0] < '0' || name[0] > '9' || count == PROCESSES)
-				continue;
-			char file[32] = "/proc/", stat[512];
-			ulong k = length(name);
-			if (k > 10)
-				continue;
-			memcpy(file + 6, name, k);
-			memcpy(file + 6 + k, "/stat", 6);
-			int fd = (int)SYS(openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC, 0);
-			if (fd < 0)
-				continue;
-			long got = SYS(read, fd, stat, sizeof stat - 1, 0), end = -1;
-			shut(&fd);
-			/* the name of a program may hold anything; nothing behind it holds a bracket */
-			for (long i = 0; i < got; i++)
-				if (stat[i] == ')')
-					end = i;
-			if (end < 0 || end + 4 >= got || stat[end + 2] == 'Z' || stat[end + 2] == 'X')
-				continue;
-			int pid = 0, parent = 0;
-			for (ulong i = 0; i < k; i++)
-				pid = pid * 10 + name[i] - '0';
-			for (long i = end + 4; i < got && stat[i] >= '0' && stat[i] <= '9'; i++)
-				parent = parent * 10 + stat[i] - '0';
-			if (pid == 1)
-				continue;
-			pids[count] = pid;
-			parents[count] = parent;
-			*slot(pid) = ++count;
-		}
-	shut(&dir);
+	list(&l, "/proc");
+	while ((pid = next(&l))) {
+		char file[32];
+		if (pid == 1 || count == PROCESSES)
+			continue;
+		memcpy(file + spell(file, "/proc/", pid), "/stat", 6);
+		u8 state = stat_of(file, &parent, &flags);
+		if (!state || state == 'Z' || state == 'X')
+			continue;
+		pids[count] = pid;
+		parents[count] = parent;
+		states[count] = state;
+		*slot(pid) = ++count;
+	}
 }
 
 /* send signals every process below root, and returns how many there are. */
@@ -471,6 +558,9 @@ static u8 head[HEADER];
 static u32 headed, bodied;
 static u8 small[CHUNK], *body;
 static int killing_all;
+static ulong deadline; /* 0: none */
+static ulong halted;   /* since when the deadline holds everything; 0: it does not */
+static int stopped;    /* T holds everything */
 
 static u8 *frame(u8 type, u8 flag, u32 id, u32 size)
 {
@@ -515,6 +605,13 @@ static void flush(void)
 		written += (u32)n;
 	}
 	written = queued = 0;
+}
+
+static void report_deadline(u32 id)
+{
+	u8 *p = frame('d', 0, id, 16);
+	put64(p, now());
+	put64(p + 8, halted);
 }
 
 static u32 room(void) { return QUEUE - RESERVE - (queued - written); }
@@ -729,12 +826,144 @@ static void give_away(u32 id, u8 *p, u32 size)
 	number('g', 0, id, (u32)-err);
 }
 
+/* ---- holding everything still ---- */
+
+enum {
+	SETTLED = 500,   /* ms from a stop until everything that heeds it has heeded it, on a busy machine, too */
+	SHORTEST = 20,   /* ms between two looks, about, when something was awake */
+	LONGEST = 400,   /* and when nothing is */
+	TOO_OFTEN = 3,   /* looks that found somebody awake */
+	NAP = 500,       /* ms that a timer is trusted: it stands still while the machine sleeps */
+	EXITING = 4,     /* a flag of the kernel's */
+};
+
+static int own[PROCESSES], owns; /* who had been stopped by the job itself */
+static ulong held_from, next_look, between;
+static int caught;
+
+static int held(void) { return halted || stopped; }
+
+/* halt stops everybody but the supervisors, in one step of the kernel's: what is being forked is stopped, too. */
+static void halt(void)
+{
+	SYS(kill, -1, SIGSTOP, 0, 0);
+	for (int i = 0; i < COMMANDS; i++)
+		if (commands[i].id && commands[i].supervisor)
+			SYS(kill, commands[i].supervisor, SIGCONT, 0, 0);
+}
+
+static void hold(void)
+{
+	look();
+	owns = 0;
+	for (int i = 0; i < count; i++)
+		if (states[i] == 'T')
+			own[owns++] = pids[i];
+	halt();
+	held_from = now();
+	next_look = held_from + SHORTEST;
+	between = SHORTEST;
+	caught = 0;
+}
+
+static void go_on(void)
+{
+	if (!owns) {
+		SYS(kill, -1, SIGCONT, 0, 0);
+		return;
+	}
+	look();
+	for (int i = 0; i < count; i++) {
+		int k = 0;
+		/* nobody forked meanwhile: a number is still the same process's */
+		while (k < owns && own[k] != pids[i])
+			k++;
+		if (k == owns)
+			SYS(kill, pids[i], SIGCONT, 0, 0);
+	}
+}
+
+/* heed stops everything when the deadline has passed, and lets it go on when it was moved. */
+static void heed(void)
+{
+	ulong t = now();
+	if (!deadline || t < deadline) {
+		if (halted && !stopped)
+			go_on();
+		halted = 0;
+	} else if (!halted) {
+		if (!stopped)
+			hold();
+		halted = t;
+		report_deadline(0);
+	}
+}
+
+/* awake tells whether a thread of the job runs, or waits to. */
+static int awake(void)
+{
+	static struct listing processes, threads;
+	int pid, tid, parent, found = 0;
+	ulong flags;
+	list(&processes, "/proc");
+	found = hidden(processes.dir); /* what cannot be seen is not known to stand still */
+	while ((pid = next(&processes))) {
+		char file[64];
+		int ours = pid == 1;
+		for (int i = 0; i < COMMANDS && !ours; i++)
+			ours = commands[i].id && commands[i].supervisor == pid;
+		if (ours || found)
+			continue;
+		/* the state of a process is that of its first thread, which may have ended */
+		ulong k = spell(file, "/proc/", pid);
+		memcpy(file + k, "/task", 6);
+		list(&threads, file);
+		found |= hidden(threads.dir);
+		memcpy(file + k, "/task/", 7);
+		while ((tid = next(&threads))) {
+			char stat[80];
+			memcpy(stat + spell(stat, file, tid), "/stat", 6);
+			u8 state = stat_of(stat, &parent, &flags);
+			found |= (state == 'R' || state == 'S') && !(flags & EXITING);
+		}
+	}
+	return found;
+}
+
+/*
+ * insist stops everything again: a stopped process can be continued, by a timer
+ * that it has set or by a signal that was on its way. One that keeps doing so
+ * cannot be held, and must not run on: the container ends. The looks come at
+ * random, so that nobody can stand still just for them.
+ */
+static void insist(int killing)
+{
+	static const char last[] = "what runs here did not stay stopped\n";
+	ulong t = now(), random = t;
+	if (t < next_look)
+		return;
+	if (t - held_from >= SETTLED && !killing) {
+		if (!awake())
+			between = between * 2 < LONGEST ? between * 2 : LONGEST;
+		else if (between = SHORTEST, ++caught == TOO_OFTEN) {
+			SYS(write, 2, last, sizeof last - 1, 0);
+			die(8);
+		}
+	}
+	halt();
+	SYS(getrandom, &random, sizeof random, 1 /* do not wait */, 0);
+	next_look = now() + between / 2 + random % between;
+}
+
 static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 {
 	struct command *c = find(id);
 	switch (type) {
 	case 'R':
-		start_command(id, p, size);
+		if (held())
+			could_not(id, AT_DEADLINE, EAGAIN);
+		else
+			start_command(id, p, size);
 		return;
 	case 'F':
 		read_file(id, p, size);
@@ -746,10 +975,22 @@ static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 		killing_all = 1;
 		return;
 	case 'T':
-		SYS(kill, -1, SIGSTOP, 0, 0);
+		if (!held())
+			hold();
+		stopped = 1;
 		return;
 	case 'G':
-		SYS(kill, -1, SIGCONT, 0, 0);
+		if (stopped && !halted)
+			go_on();
+		stopped = 0;
+		return;
+	case 'D':
+		if (flag > 2 || size != (flag == 1 ? 8 : 0))
+			die(4);
+		if (flag)
+			deadline = flag == 1 ? get64(p) : 0;
+		heed();
+		report_deadline(id);
 		return;
 	}
 	if (!c) { /* it ended while this was on its way */
@@ -779,7 +1020,9 @@ static void handle(u8 type, u8 flag, u32 id, u8 *p, u32 size)
 	case 'S':
 		if (size != 4)
 			die(4);
-		if (!flag && c->supervisor)
+		if (held() && get32(p) == SIGCONT)
+			number('s', 0, id, 0); /* it is continued with everybody else */
+		else if (!flag && c->supervisor)
 			say(c->ctl, 'S', get32(p), 0);
 		else
 			number('s', 0, id, c->supervisor && send(c->supervisor, (int)get32(p)) ? 0 : ESRCH);
@@ -888,8 +1131,8 @@ static void reap(void)
  */
 static void kill_tree(struct command *c)
 {
-	if (c->rounds < GENTLE) {
-		c->rounds++;
+	if (c->rounds < GENTLE || held()) {
+		c->rounds += c->rounds < GENTLE;
 		send(c->supervisor, SIGKILL);
 		return;
 	}
@@ -900,9 +1143,20 @@ static void kill_tree(struct command *c)
 
 static struct pollfd polls[3 + COMMANDS * 4];
 
+/* rest is how many milliseconds may pass until there is something to do; -1: any number. */
+static long rest(int hurry)
+{
+	ulong t = now(), until = held() ? next_look : deadline;
+	if (hurry)
+		return 1;
+	if (!until)
+		return -1;
+	return until <= t ? 0 : until - t < NAP ? (long)(until - t) : NAP;
+}
+
 __attribute__((noreturn)) static void serve(int sig)
 {
-	for (;;) {
+	for (int late = 0;;) {
 		int n = 0, hurry = 0;
 		flush();
 		polls[n++] = (struct pollfd){ 0, POLLIN, 0 };
@@ -920,8 +1174,16 @@ __attribute__((noreturn)) static void serve(int sig)
 			hurry |= c->killing && c->supervisor;
 		}
 		hurry |= killing_all;
-		struct { long s, ns; } tick = { 0, 1000000 };
-		SYS(ppoll, polls, n, hurry ? &tick : 0, 0);
+		long ms = rest(hurry);
+		struct { long s, ns; } tick = { 0, ms * 1000000 };
+		SYS(ppoll, polls, n, ms >= 0 ? &tick : 0, 0);
+		/* What the driver has sent may move the deadline; it cannot hold it up. */
+		if (!polls[0].revents || ++late > 8) {
+			late = 0;
+			heed();
+		}
+		if (held())
+			insist(hurry);
 		n = 3;
 		for (int i = 0; i < COMMANDS; i++) {
 			struct command *c = &commands[i];
@@ -968,6 +1230,8 @@ __attribute__((noreturn, used)) void start(long *stack)
 	int sig = child_signals();
 	if (sig < 0)
 		die(6);
-	number('h', 0, 0, VERSION);
+	u8 *hello = frame('h', 0, 0, 12);
+	put32(hello, VERSION);
+	put64(hello + 4, now());
 	serve(sig);
 }
