@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -196,4 +197,94 @@ func TestF32_P3_TheRunnerAloneIsStopped(t *testing.T) {
 		r, err := c.Run(ctx, run.RunID)
 		return err == nil && r.Status == protocol.StatusSucceeded && r.Attempt == 2
 	})
+}
+
+// TestP3_F32_TheRunnerOfAContainerIsStopped: as above, with the job in a container, which
+// nobody but its own process 1 can hold still while the runner is stopped.
+func TestP3_F32_TheRunnerOfAContainerIsStopped(t *testing.T) {
+	t.Parallel()
+	bin, address := binary(t), house.FreeAddress(t)
+	house.Coordinator(t, bin, address, house.QuickFlags...)
+	c, err := client.New(client.Config{BaseURL: "http://" + address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	house.Eventually(t, "the coordinator is ready", func() bool { return c.Ready(ctx) == nil })
+	start := func(label string) *house.Process {
+		paired, err := c.Pair(ctx, &protocol.PairRequest{Label: label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return house.RunnerProcess(t, bin, c.BaseURL(), paired.Token)
+	}
+	first := start("first")
+	// Only the workspace is the host's: the job's output and the file ticks are seen there.
+	run, err := c.Submit(ctx, inImage(busybox, `run while [ ! -e enough ]; do echo x >> ticks; sleep 0.05; done`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticks := func(attempt int) string {
+		var file string
+		house.Eventually(t, fmt.Sprintf("attempt %d has a container that works", attempt), func() bool {
+			file = filepath.Join(mounted(t, fmt.Sprintf("%s.%d", run.RunID, attempt)), "ticks")
+			return size(file) > 0
+		})
+		return file
+	}
+	one := ticks(1)
+	grows(t, one)
+
+	first.Signal(syscall.SIGSTOP)
+	start("second")
+	two := ticks(2)
+	done := size(one)
+	grows(t, two)
+	standsStill(t, one)
+	if now := size(one); now != done {
+		t.Errorf("the first attempt went on while the second ran: from %d to %d bytes", done, now)
+	}
+
+	// What the first attempt writes from here on is looked for through the open file: its workspace goes with it.
+	f, err := os.Open(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	first.Signal(syscall.SIGCONT)
+	house.Eventually(t, "the superseded attempt is kept as late evidence", func() bool {
+		attempts, err := c.Attempts(ctx, run.RunID)
+		return err == nil && len(attempts) == 2 && attempts[0].LateAt != nil
+	})
+	house.Eventually(t, "the first container is gone", func() bool { return len(ours(t, run.RunID+".1")) == 0 })
+	if st, err := f.Stat(); err != nil || st.Size() != done {
+		t.Errorf("the first attempt went on when its runner did: from %d to %d bytes, %v", done, st.Size(), err)
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(two), "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the run settles", func() bool {
+		r, err := c.Run(ctx, run.RunID)
+		return err == nil && r.Status == protocol.StatusSucceeded && r.Attempt == 2
+	})
+	gone(t, run.RunID)
+}
+
+// mounted is the workspace of an attempt's container on the host; empty when there is no such container yet.
+func mounted(t *testing.T, attempt string) string {
+	t.Helper()
+	out, err := exec.Command("docker", "ps", "-a", "--no-trunc", "--filter", "name=everdict-"+attempt, "--format", "{{.ID}}").Output()
+	if err != nil {
+		t.Fatalf("docker ps: %v: run make deps", err)
+	}
+	id := strings.TrimSpace(string(out))
+	if id == "" {
+		return ""
+	}
+	const source = `{{range .Mounts}}{{if .RW}}{{.Source}}{{end}}{{end}}`
+	dir, err := exec.Command("docker", "inspect", "--format", source, id).Output()
+	if err != nil {
+		return "" // it has ended
+	}
+	return strings.TrimSpace(string(dir))
 }
