@@ -17,7 +17,8 @@
 // millisecond or two instead of a tenth of a second, and has what an exec cannot give: a subreaper of its own, so that
 // everything it leaves behind is known and ends with its timeout (F11); exit status and signal as the kernel says them,
 // not a shell's 128+n; a kill of everything in one system call that no fork bomb outruns; a stop that needs no free
-// slot under the process limit (F44). When the runner dies, its connection closes and the container ends with it (F14).
+// slot under the process limit (F44). When the runner dies, its connection closes and the container ends with it (F14);
+// when the runner is stopped, init holds everything still from the lease's deadline on (P3).
 // docs/decisions/014-own-init-in-containers.md has the whole argument.
 //
 // # Escalation

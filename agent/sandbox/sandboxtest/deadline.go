@@ -156,7 +156,8 @@ func deadlineTime(b *bench) {
 	}
 }
 
-// A command that is being started when the deadline passes must neither run on nor hold up anything else.
+// A command that is being started when the deadline passes must neither run on nor hold up the freeze, the next deadline
+// or the end: where its cgroup freezes before its exec, it holds the thread that started it.
 func startsMeetDeadline(b *bench) {
 	x, clock := b.start(), b.start()
 	clock.exec(sh(counter))
