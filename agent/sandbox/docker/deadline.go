@@ -25,11 +25,11 @@ func (h *handle) FreezeAt(ctx context.Context, deadline time.Time) error {
 	defer h.leave()
 	h.noticing.Lock()
 	defer h.noticing.Unlock()
-	if err := h.moveDeadline(ctx, deadline); err != nil && !errors.Is(err, sandbox.ErrReleased) {
+	err := h.moveDeadline(ctx, deadline)
+	if err != nil && !errors.Is(err, sandbox.ErrReleased) {
 		return fmt.Errorf("docker: deadline of %s: %w", h.spec.Attempt, err)
-	} else {
-		return err
 	}
+	return err
 }
 
 func (h *handle) moveDeadline(ctx context.Context, deadline time.Time) error {

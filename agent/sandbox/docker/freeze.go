@@ -89,11 +89,11 @@ func (h *handle) Thaw(ctx context.Context) error {
 	defer h.leave()
 	h.noticing.Lock()
 	defer h.noticing.Unlock()
-	if err := h.letGo(ctx); err != nil && !errors.Is(err, sandbox.ErrReleased) {
+	err := h.letGo(ctx)
+	if err != nil && !errors.Is(err, sandbox.ErrReleased) {
 		return fmt.Errorf("docker: thaw %s: %w", h.spec.Attempt, err)
-	} else {
-		return err
 	}
+	return err
 }
 
 // letGo ends the hold of Freeze. The gate and noticing are held.

@@ -175,7 +175,12 @@ func (h *handle) lossError() error {
 	case h.loss != nil:
 		return h.loss
 	}
-	return fmt.Errorf("docker: the container of %s has ended", h.spec.Attempt)
+	select {
+	case <-h.link.dead: // attend is about to find out
+		return fmt.Errorf("docker: the container of %s has ended: %w", h.spec.Attempt, h.link.err)
+	default:
+		return fmt.Errorf("docker: the container of %s has ended", h.spec.Attempt)
+	}
 }
 
 // undo removes what a failed start has made. It is looked for a moment longer when the engine did not answer, because
