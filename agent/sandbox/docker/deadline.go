@@ -83,6 +83,10 @@ func (h *handle) tell(ctx context.Context) error {
 			return err
 		}
 		a, err := l.deadline(ctx, askDeadline, 0)
+		if errors.Is(err, errSilent) {
+			// It may be slow: what is reckoned from its last answer is too soon rather than too late.
+			_ = l.send(frameDeadline, setDeadline, l.next.Add(1), milliseconds(l.lastClock().instant(*at)))
+		}
 		if err != nil {
 			return err
 		}

@@ -230,35 +230,50 @@ while True:
 	}
 }
 
-// What honest jobs do is no waking up: many threads, children that are waited for, a stop within the deadline's.
+// What honest jobs do is no waking up: many threads, children that are waited for, little of a CPU to stop on.
 func TestP3_WhatStaysStoppedIsLeft(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, Config{Image: debian})
-	b := r.start()
-	b.exec(sandbox.Command{Args: []string{"python3", "-c", `
+	for _, c := range []struct {
+		name    string
+		cpu     int64
+		command []string
+	}{
+		{"many threads", 0, []string{"python3", "-c", `
 import subprocess, threading, time
 f = open("count", "ab", buffering=0)
 def spin():
     while True: pass
-for _ in range(40): threading.Thread(target=spin).start()
+for _ in range(3): threading.Thread(target=spin).start()
+for _ in range(40): threading.Thread(target=time.sleep, args=(1000,)).start()
 for _ in range(20): subprocess.Popen(["sh", "-c", "while :; do sleep 0.01; done"])
 while True:
     f.write(b".")
     time.sleep(0.01)
-`}})
-	p := b.exec(sh("sleep 1000"))
-	grows(t, b.spec.Dir, "before the deadline")
-	deadlineIn(t, b, 20*time.Millisecond)
-	still(t, b.spec.Dir, "after the deadline", 2*time.Second)
-	if _, err := p.Stop(t.Context(), sandbox.Ladder{}); err != nil {
-		t.Errorf("stop of one command: %v", err)
+`}},
+		{"little CPU", 200, []string{"sh", "-c", `
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do (while :; do :; done) & done
+while :; do printf . >>count; sleep 0.01; done`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, Config{Image: debian})
+			b := r.start(func(s *sandbox.Spec) { s.Resources.CPUMillis = c.cpu })
+			b.exec(sandbox.Command{Args: c.command})
+			p := b.exec(sh("sleep 1000"))
+			grows(t, b.spec.Dir, "before the deadline")
+			deadlineIn(t, b, 20*time.Millisecond)
+			still(t, b.spec.Dir, "after the deadline", 2*time.Second)
+			if _, err := p.Stop(t.Context(), sandbox.Ladder{}); err != nil {
+				t.Errorf("stop of one command: %v", err)
+			}
+			if err := p.Signal(syscall.SIGTERM); !errors.Is(err, sandbox.ErrEnded) {
+				t.Errorf("signal to one that was stopped: %v", err)
+			}
+			still(t, b.spec.Dir, "after a stop of one of its commands", time.Second)
+			deadlineIn(t, b, time.Hour)
+			grows(t, b.spec.Dir, "with a new deadline")
+		})
 	}
-	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, sandbox.ErrEnded) {
-		t.Errorf("signal to one that was stopped: %v", err)
-	}
-	still(t, b.spec.Dir, "after a stop of one of its commands", time.Second)
-	deadlineIn(t, b, time.Hour)
-	grows(t, b.spec.Dir, "with a new deadline")
 }
 
 // An instant that was reckoned before the runner stood still must not let anything go on afterwards.

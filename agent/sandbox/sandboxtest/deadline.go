@@ -133,7 +133,7 @@ func deadlineTime(b *bench) {
 	x, clock := b.start(), b.start()
 	clock.exec(sh(counter))
 	c := sh(counter)
-	c.Timeout, c.IdleTimeout = 1500*time.Millisecond, 1400*time.Millisecond
+	c.Timeout, c.Ladder = 1500*time.Millisecond, quick
 	p := x.exec(c)
 	x.ticks(5)
 	x.in(soon)
@@ -148,8 +148,8 @@ func deadlineTime(b *bench) {
 	x.in(late)
 	x.ticks(5)
 	exit := b.wait(p)
-	if exit.Reason != sandbox.ReasonIdle || exit.Frozen < 1600*time.Millisecond || exit.Fired.Measured > exit.Ended.Sub(exit.Started)-1600*time.Millisecond {
-		b.Errorf("%+v, fired %+v: wanted the idle timeout, measured without the frozen time", exit, exit.Fired)
+	if exit.Reason != sandbox.ReasonTimeout || exit.Frozen < 1600*time.Millisecond || exit.Fired.Measured > exit.Ended.Sub(exit.Started)-1600*time.Millisecond {
+		b.Errorf("%+v, fired %+v: wanted the timeout, measured without the frozen time", exit, exit.Fired)
 	}
 	if u, err := x.Usage(b.Context()); err != nil || u.Frozen < 1600*time.Millisecond {
 		b.Errorf("usage %+v, %v: wanted the frozen time", u, err)
