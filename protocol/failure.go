@@ -57,6 +57,8 @@ type Failure struct {
 	// Code is the problem code that existing clients match on.
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
+	// Hint says what would help, where that is known.
+	Hint string `json:"hint,omitempty"`
 	// Retryable says whether the same run can succeed when it is tried again.
 	Retryable bool `json:"retryable"`
 	// Limit is the timer or limit that fired, if one did.

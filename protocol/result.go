@@ -113,6 +113,8 @@ type Execution struct {
 	Platform    string `json:"platform,omitempty"`
 	// Limits in force, by name, the sandbox's defaults included.
 	Limits map[string]any `json:"limits,omitempty"`
+	// DefaultLimits names those of Limits that nobody declared.
+	DefaultLimits []string `json:"defaultLimits,omitempty"`
 	// Notes say what is weaker on this machine than elsewhere.
 	Notes []string `json:"notes,omitempty"`
 	// HarnessPath and HarnessVersion are the program that ran, as resolved on

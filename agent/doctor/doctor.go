@@ -89,6 +89,8 @@ type Config struct {
 	Sandbox string
 	// Runtime is the OCI runtime that containers are to run under; empty: the engine's default.
 	Runtime string
+	// Slots is how many jobs the runner is to take at a time; zero means one.
+	Slots int
 	// StateDir and WorkDir are the runner's directories; empty: they are not looked at.
 	StateDir, WorkDir string
 	// URL is the coordinator's address; empty: it is not looked for.

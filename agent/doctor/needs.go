@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,7 +64,7 @@ func (m *machine) checkProcess(ctx context.Context) Check {
 	if err := errors.Join(os.Mkdir(work, 0o700), os.Mkdir(hidden, 0o700)); err != nil {
 		return missing(fmt.Sprintf("no directory can be made for a try: %v", err), "")
 	}
-	driver := process.New(process.Config{})
+	driver := process.New(process.Config{Slots: m.Slots})
 	defer driver.Close()
 	info, err := try(ctx, driver, sandbox.Spec{Attempt: protocol.NewID("doctor_") + ".1", Dir: work, Hide: []string{hidden}})
 	if err != nil {
@@ -74,8 +75,17 @@ func (m *machine) checkProcess(ctx context.Context) Check {
 		return missing(fmt.Sprintf("a job cannot be started: %v", err), mend)
 	}
 	c := ok("enclosed by %s, frozen by %s", info.Enclosure, orNone(info.Freezer))
-	for _, l := range info.Limits {
-		c.Evidence += fmt.Sprintf(", %s at most %d", l.Name, l.Value)
+	var limits []string
+	for _, l := range info.Limits { // all of them defaults
+		switch l.Name {
+		case "memory":
+			limits = append(limits, size(uint64(l.Value))+" of memory")
+		case "pids":
+			limits = append(limits, fmt.Sprintf("%d processes", l.Value))
+		}
+	}
+	if limits != nil {
+		c.Evidence += ", a job that declares nothing has at most " + strings.Join(limits, " and ")
 	}
 	if len(info.NotHidden) == 0 {
 		c.Evidence += ", the runner's secrets are hidden from jobs"

@@ -113,6 +113,9 @@ func (x *execution) execution(ctx context.Context) *protocol.Execution {
 			e.Limits = map[string]any{}
 		}
 		e.Limits[l.Name] = l.Value
+		if l.Default {
+			e.DefaultLimits = append(e.DefaultLimits, l.Name)
+		}
 	}
 	for _, n := range info.NotHidden {
 		e.Notes = append(e.Notes, n.Path+" is visible to the job: "+n.Reason)

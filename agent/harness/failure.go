@@ -37,10 +37,12 @@ func (d Ended) Failure(name string) *protocol.Failure {
 	case d.usage.OOMKills != nil && *d.usage.OOMKills > 0:
 		f.Class, f.Reason, f.Code = protocol.ClassInfra, protocol.ReasonOOM, protocol.CodeOOMKilled
 		f.Limit = d.memoryLimit()
+		f.Hint = d.hint("memory", "memory", "resources.memoryMb declares more")
 		f.Message = fmt.Sprintf("%s ran out of memory: the kernel killed %d of its processes", name, *d.usage.OOMKills)
 	case d.usage.PIDsHits != nil && *d.usage.PIDsHits > 0:
 		f.Class, f.Reason, f.Code = protocol.ClassInfra, protocol.ReasonPIDsExhausted, protocol.CodeComputeExecFailed
 		f.Limit = d.pidsLimit()
+		f.Hint = d.hint("pids", "processes", "a runner with fewer slots (--max-concurrent) gives each more")
 		f.Message = fmt.Sprintf("%s could not start more processes: the limit refused %d of them", name, *d.usage.PIDsHits)
 	case d.Success():
 		return nil
@@ -62,6 +64,16 @@ func timeLimit(name string, fired *sandbox.Timer, ran time.Duration) *protocol.L
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%g s", s) }
+
+// hint says of a limit that nobody declared where it comes from and what helps.
+func (d Ended) hint(limit, of, helps string) string {
+	for _, l := range d.info.Limits {
+		if l.Name == limit && l.Default && l.Slots > 0 {
+			return fmt.Sprintf("nothing is declared, so the limit is the share that one of the runner's %d slots has of the machine's %s; %s", l.Slots, of, helps)
+		}
+	}
+	return ""
+}
 
 func (d Ended) memoryLimit() *protocol.Limit {
 	for _, l := range d.info.Limits {

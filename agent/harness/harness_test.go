@@ -17,6 +17,7 @@ func ptr[T any](v T) *T { return &v }
 func TestP8_FailuresByFacts(t *testing.T) {
 	t.Parallel()
 	limits := sandbox.Info{Limits: []sandbox.Limit{{Name: "memory", Value: 512 << 20}, {Name: "pids", Value: 64}}}
+	shares := sandbox.Info{Limits: []sandbox.Limit{{Name: "memory", Value: 512 << 20, Default: true, Slots: 40}, {Name: "pids", Value: 64, Default: true, Slots: 40}}}
 	oom := sandbox.Usage{OOMKills: ptr[int64](2), PeakMemory: ptr[int64](511 << 20)}
 	tests := []struct {
 		name  string
@@ -27,6 +28,12 @@ func TestP8_FailuresByFacts(t *testing.T) {
 		{"an OOM kill among its children, which it survived", Ended{usage: oom, info: limits}, &protocol.Failure{
 			Class: protocol.ClassInfra, Reason: protocol.ReasonOOM, Code: protocol.CodeOOMKilled, ExitCode: ptr(0),
 			Message: "it ran out of memory: the kernel killed 2 of its processes",
+			Limit:   &protocol.Limit{Name: "memoryMb", Unit: "MiB", Configured: 512, Measured: 511},
+		}},
+		{"an OOM kill for a share that nobody declared", Ended{usage: oom, info: shares}, &protocol.Failure{
+			Class: protocol.ClassInfra, Reason: protocol.ReasonOOM, Code: protocol.CodeOOMKilled, ExitCode: ptr(0),
+			Message: "it ran out of memory: the kernel killed 2 of its processes",
+			Hint:    "nothing is declared, so the limit is the share that one of the runner's 40 slots has of the machine's memory; resources.memoryMb declares more",
 			Limit:   &protocol.Limit{Name: "memoryMb", Unit: "MiB", Configured: 512, Measured: 511},
 		}},
 		{"a non-zero exit", Ended{Exit: sandbox.Exit{Code: 1}}, nil},
@@ -42,6 +49,11 @@ func TestP8_FailuresByFacts(t *testing.T) {
 		{"forks refused", Ended{Exit: sandbox.Exit{Code: 2}, usage: sandbox.Usage{PIDsHits: ptr[int64](9), PeakPIDs: ptr[int64](64)}, info: limits}, &protocol.Failure{
 			Class: protocol.ClassInfra, Reason: protocol.ReasonPIDsExhausted, Code: protocol.CodeComputeExecFailed, ExitCode: ptr(2),
 			Message: "it could not start more processes: the limit refused 9 of them",
+			Limit:   &protocol.Limit{Name: "pids", Unit: "processes", Configured: 64, Measured: 64}}},
+		{"forks refused for a share", Ended{Exit: sandbox.Exit{Code: 2}, usage: sandbox.Usage{PIDsHits: ptr[int64](9), PeakPIDs: ptr[int64](64)}, info: shares}, &protocol.Failure{
+			Class: protocol.ClassInfra, Reason: protocol.ReasonPIDsExhausted, Code: protocol.CodeComputeExecFailed, ExitCode: ptr(2),
+			Message: "it could not start more processes: the limit refused 9 of them",
+			Hint:    "nothing is declared, so the limit is the share that one of the runner's 40 slots has of the machine's processes; a runner with fewer slots (--max-concurrent) gives each more",
 			Limit:   &protocol.Limit{Name: "pids", Unit: "processes", Configured: 64, Measured: 64}}},
 		{"a signal", Ended{Exit: sandbox.Exit{Code: -1, Signal: "SIGABRT"}, Stderr: "core"}, &protocol.Failure{
 			Class: protocol.ClassHarness, Reason: protocol.ReasonCrashed, Code: protocol.CodeHarnessRunFailed, Signal: "SIGABRT", LogTail: "core",

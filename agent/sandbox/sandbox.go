@@ -234,6 +234,8 @@ type Limit struct {
 	By    string // what enforces it: "cgroup2", "cgroup1", "docker"
 	// Default is true when the driver chose the value because the spec declares none.
 	Default bool
+	// Slots is set for a default that is a share of the machine: over how many slots of the runner it was divided.
+	Slots int
 }
 
 // NotHidden is a path that the machine cannot hide from commands.

@@ -47,7 +47,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.Capabilities)
+	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
 		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: keep,

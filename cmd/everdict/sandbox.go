@@ -23,21 +23,22 @@ type drivers struct {
 }
 
 // newDrivers finds what this machine has, as everdict doctor shows it; offered, if
-// not nil, replaces what a runner says of it. A runner whose default is docker gets
+// not nil, replaces what a runner says of it; slots is how many jobs it takes at a
+// time. A runner whose default is docker gets
 // it even when no engine answers now: each run then says so.
-func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir string, offered []string) drivers {
+func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir string, slots int, offered []string) drivers {
 	found := doctor.Capabilities(ctx, doctor.Config{Runtime: o.Runtime})
 	if offered == nil {
 		offered = found
 	}
 	containers := docker.New(docker.Config{
 		StateDir: stateDir, Image: o.Image, Runtime: o.Runtime, Network: o.Network, ReadonlyRoot: o.ReadOnly, AllowEmulation: o.AllowEmulation,
-		Warm: o.Warm, WarmRoot: agent.WorkRoot(workDir),
+		Slots: slots, Warm: o.Warm, WarmRoot: agent.WorkRoot(workDir),
 	})
 	if o.Driver == docker.Name {
 		return drivers{containers, containers, offered}
 	}
-	d := drivers{plain: process.New(process.Config{NoMask: !o.HideFiles}), capabilities: offered}
+	d := drivers{plain: process.New(process.Config{Slots: slots, NoMask: !o.HideFiles}), capabilities: offered}
 	if slices.Contains(found, protocol.CapDocker) {
 		d.images = containers
 	}

@@ -96,7 +96,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err := process.HideSelf(); err != nil {
 		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir, workDir(l.workDir, l.stateDir), l.capabilities)
+	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir, workDir(l.workDir, l.stateDir), l.slots, l.capabilities)
 	defer sandboxes.Close()
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, Version: version,

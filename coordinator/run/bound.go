@@ -60,7 +60,7 @@ func bound(r *protocol.CaseResult) {
 		f.LogTail = tail
 	}
 	clip(maxName, &f.Reason, (*string)(&f.Code), &f.Signal)
-	clip(maxWords, &f.Message)
+	clip(maxWords, &f.Message, &f.Hint)
 	if over := len(f.LogTail) - maxTail; over > 0 {
 		f.LogTail = f.LogTail[over:]
 	}

@@ -26,7 +26,7 @@ func (r *Redactor) Failure(f *protocol.Failure) {
 	if r.Empty() || f == nil {
 		return
 	}
-	r.fields(&f.Message, &f.LogTail)
+	r.fields(&f.Message, &f.Hint, &f.LogTail)
 }
 
 // Snapshot masks what a snapshot names.

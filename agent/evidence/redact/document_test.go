@@ -117,7 +117,7 @@ func TestP12_EveryFieldIsMasked(t *testing.T) {
 	r.Result(&result)
 	want := []string{
 		".caseId", ".evidence.gaps.channel", ".evidence.gaps.reason",
-		".execution.arch", ".execution.driver", ".execution.enclosure", ".execution.imageDigest", ".execution.os", ".execution.osResolved", ".execution.platform",
+		".execution.arch", ".execution.defaultLimits", ".execution.driver", ".execution.enclosure", ".execution.imageDigest", ".execution.os", ".execution.osResolved", ".execution.platform",
 		".failure.class", ".failure.code", ".failure.limit.name", ".failure.limit.unit", ".failure.reason", ".failure.runnerId",
 		".failure.signal", ".failure.stage", ".harness",
 		".provenance.attestation", ".provenance.by", ".provenance.hostname", ".provenance.ranOn", ".provenance.runner", ".provenance.runnerLabel",

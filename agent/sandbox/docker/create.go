@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/budget"
 )
 
 // initPath is where init is mounted. The root of every image can take a file.
@@ -163,75 +164,106 @@ func (p *planned) network(e *engine, mode string) error {
 	return nil
 }
 
+// limits sets what is declared and what is default; it refuses what the engine cannot enforce or never has.
 func (p *planned) limits(cfg Config, e *engine, r sandbox.Resources) error {
-	h, info := p.host, e.info
-	limit := func(name string, value int64, declared bool) {
-		p.info.Limits = append(p.info.Limits, sandbox.Limit{Name: name, Value: value, By: Name, Default: !declared})
+	has := budget.Machine{Memory: e.info.MemTotal, PIDs: budget.KernelPIDs(e.info.MemTotal, e.info.NCPU)}
+	share := has.Share(cfg.Slots)
+	if err := p.memory(cfg, e, r.MemoryMB, has.Memory>>20, share.Memory>>20); err != nil {
+		return err
 	}
-	memory := r.MemoryMB
-	if memory == 0 {
-		memory = cfg.DefaultMemoryMB
+	if err := p.cpu(cfg, e, r.CPUMillis); err != nil {
+		return err
 	}
-	if memory > 0 {
-		if !info.MemoryLimit {
-			return refuse("memory limit", fmt.Sprintf("%d MiB", memory), "the engine's kernel has no memory controller")
-		}
-		if memory < 6 {
-			return refuse("memory limit", fmt.Sprintf("%d MiB", memory), "the engine's least is 6 MiB")
-		}
-		h.Memory = memory << 20
-		h.MemorySwap = h.Memory // no swap: a limit that may be passed by swapping is none
-		if !info.SwapLimit {
-			p.info.Notes = append(p.info.Notes, "the engine's kernel does not account for swap: memory may go beyond its limit there")
-		}
-		limit("memory", h.Memory, r.MemoryMB > 0)
+	if err := p.pids(cfg, e, r.PIDs, share.PIDs); err != nil {
+		return err
 	}
-	cpu := r.CPUMillis
-	if cpu == 0 {
-		cpu = cfg.DefaultCPUMillis
+	return p.gpu(e, r.GPU)
+}
+
+// choose takes what is declared, else what is configured for who declares nothing, else a slot's share.
+func choose(name string, declared, configured, share int64, slots int) sandbox.Limit {
+	l := sandbox.Limit{Name: name, By: Name, Value: declared}
+	switch {
+	case declared > 0:
+	case configured != 0:
+		l.Value, l.Default = configured, true
+	default:
+		l.Value, l.Default, l.Slots = share, true, max(slots, 1)
 	}
-	if cpu > 0 {
-		if !info.CPUCfsQuota {
-			return refuse("CPU limit", fmt.Sprintf("%d m", cpu), "the engine's kernel has no CPU quota")
-		}
-		if has := int64(info.NCPU) * 1000; cpu > has {
-			if r.CPUMillis > 0 {
-				return refuse("CPU limit", fmt.Sprintf("%d m", cpu), fmt.Sprintf("the engine has %d m", has))
-			}
-			cpu = has
-		}
-		if cpu < 10 {
-			return refuse("CPU limit", fmt.Sprintf("%d m", cpu), "the engine's least is 10 m")
-		}
-		h.NanoCPUs = cpu * 1e6
-		limit("cpu", cpu, r.CPUMillis > 0)
+	return l
+}
+
+func (p *planned) memory(cfg Config, e *engine, declared, has, share int64) error {
+	l := choose("memory", declared, cfg.DefaultMemoryMB, share, cfg.Slots)
+	wanted := fmt.Sprintf("%d MiB", l.Value)
+	switch {
+	case l.Value <= 0:
+		return nil
+	case !e.info.MemoryLimit && l.Default:
+		p.info.Notes = append(p.info.Notes, "the engine's kernel has no memory controller: memory has no limit")
+		return nil
+	case !e.info.MemoryLimit:
+		return refuse("memory limit", wanted, "the engine's kernel has no memory controller")
+	case l.Value < 6:
+		return refuse("memory limit", wanted, "the engine's least is 6 MiB")
+	case has > 0 && l.Value > has && !l.Default:
+		return refuse("memory limit", wanted, fmt.Sprintf("the engine has %d MiB", has))
 	}
-	pids := r.PIDs
-	if pids == 0 {
-		pids = cfg.DefaultPIDs
+	l.Value <<= 20
+	p.host.Memory = l.Value
+	p.host.MemorySwap = l.Value // no swap: a limit that may be passed by swapping is none
+	if !e.info.SwapLimit {
+		p.info.Notes = append(p.info.Notes, "the engine's kernel does not account for swap: memory may go beyond its limit there")
 	}
-	if pids == 0 {
-		// A kernel allows one thread per 128 KiB of memory; a sandbox gets an eighth of that.
-		pids = min(max(info.MemTotal>>20, 256), 4096)
+	p.info.Limits = append(p.info.Limits, l)
+	return nil
+}
+
+func (p *planned) cpu(cfg Config, e *engine, declared int64) error {
+	l := choose("cpu", declared, cfg.DefaultCPUMillis, 0, 0)
+	if l.Value <= 0 {
+		return nil
 	}
-	if pids > 0 {
-		switch {
-		case info.PidsLimit:
-			h.PidsLimit = &pids
-			limit("pids", pids, r.PIDs > 0)
-		case r.PIDs > 0:
-			return refuse("process limit", fmt.Sprint(pids), "the engine's kernel has no pids controller")
-		default:
-			p.info.Notes = append(p.info.Notes, "the engine's kernel has no pids controller: the number of processes has no limit")
-		}
+	wanted, has := fmt.Sprintf("%d m", l.Value), int64(e.info.NCPU)*1000
+	switch {
+	case !e.info.CPUCfsQuota:
+		return refuse("CPU limit", wanted, "the engine's kernel has no CPU quota")
+	case l.Value > has && !l.Default:
+		return refuse("CPU limit", wanted, fmt.Sprintf("the engine has %d m", has))
+	case l.Value < 10:
+		return refuse("CPU limit", wanted, "the engine's least is 10 m")
 	}
-	if r.GPU > 0 {
-		if _, nvidia := info.Runtimes["nvidia"]; !nvidia && len(info.CDISpecDirs) == 0 {
-			return refuse("GPU count", fmt.Sprint(r.GPU), "the engine has no GPU runtime (nvidia-container-toolkit)")
-		}
-		h.DeviceRequests = []container.DeviceRequest{{Count: r.GPU, Capabilities: [][]string{{"gpu"}}}}
-		limit("gpu", int64(r.GPU), true)
+	l.Value = min(l.Value, has)
+	p.host.NanoCPUs = l.Value * 1e6
+	p.info.Limits = append(p.info.Limits, l)
+	return nil
+}
+
+func (p *planned) pids(cfg Config, e *engine, declared, share int64) error {
+	l := choose("pids", declared, cfg.DefaultPIDs, share, cfg.Slots)
+	switch {
+	case l.Value <= 0:
+		return nil
+	case !e.info.PidsLimit && l.Default:
+		p.info.Notes = append(p.info.Notes, "the engine's kernel has no pids controller: the number of processes has no limit")
+		return nil
+	case !e.info.PidsLimit:
+		return refuse("process limit", fmt.Sprint(l.Value), "the engine's kernel has no pids controller")
 	}
+	p.host.PidsLimit = &l.Value
+	p.info.Limits = append(p.info.Limits, l)
+	return nil
+}
+
+func (p *planned) gpu(e *engine, count int) error {
+	if count <= 0 {
+		return nil
+	}
+	if _, nvidia := e.info.Runtimes["nvidia"]; !nvidia && len(e.info.CDISpecDirs) == 0 {
+		return refuse("GPU count", fmt.Sprint(count), "the engine has no GPU runtime (nvidia-container-toolkit)")
+	}
+	p.host.DeviceRequests = []container.DeviceRequest{{Count: count, Capabilities: [][]string{{"gpu"}}}}
+	p.info.Limits = append(p.info.Limits, sandbox.Limit{Name: "gpu", Value: int64(count), By: Name})
 	return nil
 }
 

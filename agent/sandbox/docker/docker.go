@@ -66,11 +66,13 @@ type Config struct {
 	ReadonlyRoot bool
 	// AllowEmulation runs images that were built for another kind of machine, where the system can emulate it.
 	AllowEmulation bool
-	// DefaultPIDs limits the processes and threads of a sandbox that declares no limit. Zero means what the
-	// engine's memory is good for, at least 256 and at most 4096; negative means none.
-	DefaultPIDs int64
-	// DefaultMemoryMB and DefaultCPUMillis limit a sandbox that declares nothing; zero means no limit.
-	DefaultMemoryMB, DefaultCPUMillis int64
+	// Slots is how many sandboxes the runner may have at a time. Zero means one.
+	Slots int
+	// DefaultPIDs and DefaultMemoryMB limit the processes and threads and the memory of a sandbox that declares
+	// nothing. Zero means a slot's share of the engine's machine; negative means none.
+	DefaultPIDs, DefaultMemoryMB int64
+	// DefaultCPUMillis limits a sandbox that declares no CPU; zero means no limit.
+	DefaultCPUMillis int64
 	// User is the "uid:gid" that commands run as. Empty means the runner's own, so that the runner can remove what
 	// they make; for a runner that is root, that is root of the container, without most capabilities.
 	User string

@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 	for _, c := range []struct{ name, image string }{{"busybox", busybox}, {"debian", debian}} {
 		t.Run(c.name, func(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Lane{
-				New:   func(t *testing.T) sandbox.Driver { return New(Config{}) },
+				New:   func(t *testing.T, slots int) sandbox.Driver { return New(Config{Slots: slots}) },
 				Adapt: func(s *sandbox.Spec) { s.Image = c.image },
 			})
 		})

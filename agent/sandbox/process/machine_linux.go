@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/budget"
 	"github.com/everdict/everdict/agent/sandbox/process/userns"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
@@ -21,6 +23,7 @@ type platform struct {
 	cgroup    *cgroupRoot
 	cfg       Config
 	guard     *guard
+	has       budget.Machine // what all sandboxes together can have
 }
 
 // probe finds the best enclosure that works here.
@@ -67,6 +70,7 @@ func probe(cfg Config) (*machine, error) {
 	default:
 		return nil, fmt.Errorf("process: unknown enclosure %q", cfg.Enclosure)
 	}
+	m.has = m.capacity()
 	m.base.Limits, _ = m.limits(sandbox.Resources{}) // nothing is declared, so nothing can be refused
 	m.guard, err = startGuard(m.cgroup, instance)
 	if err != nil {
@@ -87,51 +91,73 @@ func (m *machine) close() {
 	}
 }
 
-// limits resolves what is declared and what is default; it refuses what cannot be enforced.
+// limits resolves what is declared and what is default; it refuses what cannot be enforced, and what this machine
+// never has.
 func (m *machine) limits(r sandbox.Resources) ([]sandbox.Limit, error) {
+	share := m.has.Share(m.cfg.Slots)
 	var out []sandbox.Limit
-	add := func(name, what, wanted string, value int64, byDefault bool) error {
-		by := ""
-		if m.cgroup != nil {
-			by = m.cgroup.enforces(name)
+	var errs []error
+	for _, l := range []struct {
+		name, what, unit    string
+		declared, has       int64 // has of zero: it is not known
+		configured, ownPart int64 // for who declares nothing; zero: no limit
+		scale               int64 // of the unit
+	}{
+		{"memory", "memory limit", " MiB", r.MemoryMB, m.has.Memory >> 20, m.cfg.DefaultMemoryMB, share.Memory >> 20, 1 << 20},
+		{"cpu", "CPU limit", "/1000 CPU", r.CPUMillis, int64(runtime.NumCPU()) * 1000, 0, 0, 1},
+		{"pids", "process limit", "", r.PIDs, m.has.PIDs, m.cfg.DefaultPIDs, share.PIDs, 1},
+	} {
+		limit := sandbox.Limit{Name: l.name, Value: l.declared, By: m.enforces(l.name)}
+		refuse := func(reason string) {
+			errs = append(errs, &sandbox.UnsupportedError{Driver: Name, What: l.what, Wanted: fmt.Sprint(l.declared, l.unit), Reason: reason})
 		}
 		switch {
-		case by != "":
-			out = append(out, sandbox.Limit{Name: name, Value: value, By: by, Default: byDefault})
-		case !byDefault:
-			return &sandbox.UnsupportedError{Driver: Name, What: what, Wanted: wanted,
-				Reason: "this runner has no cgroup in which it may set it (enclosure " + m.base.Enclosure + ")"}
+		case l.declared > 0 && limit.By == "":
+			refuse("this runner has no cgroup in which it may set it (enclosure " + m.base.Enclosure + ")")
+			continue
+		case l.declared > 0 && l.has > 0 && l.declared > l.has:
+			refuse(fmt.Sprintf("this machine has %d%s", l.has, l.unit))
+			continue
+		case l.declared > 0:
+		case limit.By == "":
+			continue
+		case l.configured != 0:
+			limit.Value, limit.Default = l.configured, true
+		default:
+			limit.Value, limit.Default, limit.Slots = l.ownPart, true, max(m.cfg.Slots, 1)
 		}
-		return nil
-	}
-	var errs []error
-	if r.MemoryMB > 0 {
-		errs = append(errs, add("memory", "memory limit", fmt.Sprintf("%d MiB", r.MemoryMB), r.MemoryMB<<20, false))
-	}
-	if r.CPUMillis > 0 {
-		errs = append(errs, add("cpu", "CPU limit", fmt.Sprintf("%d/1000 CPU", r.CPUMillis), r.CPUMillis, false))
-	}
-	switch {
-	case r.PIDs > 0:
-		errs = append(errs, add("pids", "process limit", strconv.FormatInt(r.PIDs, 10), r.PIDs, false))
-	case m.cfg.DefaultPIDs > 0:
-		errs = append(errs, add("pids", "process limit", "", m.cfg.DefaultPIDs, true))
-	case m.cfg.DefaultPIDs == 0:
-		errs = append(errs, add("pids", "process limit", "", hostPIDs(), true))
+		if limit.Value > 0 {
+			limit.Value *= l.scale
+			out = append(out, limit)
+		}
 	}
 	return out, errors.Join(errs...)
 }
 
-// hostPIDs is the default process limit: an eighth of what the host can have, so that eight runaway sandboxes leave
-// room for the host; at most what the largest build or browser test needs.
-func hostPIDs() int64 {
-	n := int64(4096 * 8)
+// enforces says what can limit a resource here; empty: nothing.
+func (m *machine) enforces(name string) string {
+	if m.cgroup == nil {
+		return ""
+	}
+	return m.cgroup.enforces(name)
+}
+
+// capacity is what this machine, or the part of it that is the runner's, can have.
+func (m *machine) capacity() budget.Machine {
+	var host budget.Machine
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		host.Memory = int64(uint64(info.Totalram) * uint64(info.Unit))
+	}
 	for _, f := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
 		if v, err := readInt(f); err == nil {
-			n = min(n, v)
+			host = host.Within(budget.Machine{PIDs: v})
 		}
 	}
-	return max(256, min(4096, n/8))
+	if m.cgroup == nil {
+		return host
+	}
+	return host.Within(m.cgroup.capacity())
 }
 
 // enclose makes the enclosure of one sandbox.

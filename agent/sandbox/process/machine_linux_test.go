@@ -65,8 +65,8 @@ func TestF44_DefaultProcessLimitIsVisible(t *testing.T) {
 	defer h.Release(context.Background())
 	limits := h.Info().Limits
 	i := slices.IndexFunc(limits, func(l sandbox.Limit) bool { return l.Name == "pids" })
-	if i < 0 || limits[i].Value != hostPIDs() || !limits[i].Default || limits[i].Value < 256 || limits[i].Value > 4096 {
-		t.Errorf("limits %+v: wanted the default of %d processes", limits, hostPIDs())
+	if want := d.machine.has.Share(1).PIDs; i < 0 || limits[i].Value != want || !limits[i].Default || want < 256 || want > 4096 {
+		t.Errorf("limits %+v: wanted the default of %d processes", limits, want)
 	}
 }
 

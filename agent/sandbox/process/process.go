@@ -38,9 +38,11 @@ type Config struct {
 	// CgroupDir is a directory of a cgroup v2 hierarchy that is delegated to this process; empty means the
 	// runner's own cgroup.
 	CgroupDir string
-	// DefaultPIDs limits the processes and threads of a sandbox that declares no limit, where limits can be
-	// enforced. Zero means an eighth of what the host can have, at least 256 and at most 4096; negative means none.
-	DefaultPIDs int64
+	// Slots is how many sandboxes the runner may have at a time. Zero means one.
+	Slots int
+	// DefaultPIDs and DefaultMemoryMB limit the processes and threads and the memory of a sandbox that declares
+	// nothing, where limits can be enforced. Zero means a slot's share of the machine; negative means none.
+	DefaultPIDs, DefaultMemoryMB int64
 	// NoMask leaves the mount namespace alone: nothing is hidden from commands.
 	NoMask bool
 }

@@ -47,8 +47,8 @@ func TestConformance(t *testing.T) {
 				t.Logf("not on this machine: %v", err)
 				return
 			}
-			sandboxtest.Run(t, sandboxtest.Lane{New: func(t *testing.T) sandbox.Driver {
-				return newDriver(t, Config{Enclosure: kind})
+			sandboxtest.Run(t, sandboxtest.Lane{New: func(t *testing.T, slots int) sandbox.Driver {
+				return newDriver(t, Config{Enclosure: kind, Slots: slots})
 			}})
 		})
 	}

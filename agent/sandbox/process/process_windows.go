@@ -15,10 +15,11 @@ const Name = "process"
 
 // Config is the configuration of other systems.
 type Config struct {
-	Enclosure   string
-	CgroupDir   string
-	DefaultPIDs int64
-	NoMask      bool
+	Enclosure                    string
+	CgroupDir                    string
+	Slots                        int
+	DefaultPIDs, DefaultMemoryMB int64
+	NoMask                       bool
 }
 
 // Driver refuses to start.

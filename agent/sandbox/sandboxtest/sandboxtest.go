@@ -24,8 +24,8 @@ import (
 
 // Lane says how to test one driver.
 type Lane struct {
-	// New returns a driver for one test; the suite closes it.
-	New func(t *testing.T) sandbox.Driver
+	// New returns a driver for one test, of a runner with so many slots; the suite closes it.
+	New func(t *testing.T, slots int) sandbox.Driver
 	// Adapt completes a spec with what this lane needs, such as an image; nil leaves it.
 	Adapt func(spec *sandbox.Spec)
 	// Path is the PATH of commands; empty means /usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin.
@@ -40,19 +40,13 @@ func Run(t *testing.T, lane Lane) {
 	if lane.Path == "" {
 		lane.Path = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 	}
-	for _, group := range [][]testCase{alone, commandCases, outputCases, endCases, timeCases, freezeCases, deadlineCases, lifeCases} {
+	for _, group := range [][]testCase{alone, commandCases, outputCases, endCases, timeCases, freezeCases, deadlineCases, lifeCases, budgetCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				if !c.alone {
 					t.Parallel()
 				}
-				b := &bench{T: t, lane: lane, driver: lane.New(t)}
-				t.Cleanup(func() {
-					if err := b.driver.Close(); err != nil {
-						t.Errorf("close the driver: %v", err)
-					}
-				})
-				c.run(b)
+				c.run(newBench(t, lane, 1))
 			})
 		}
 	}
@@ -69,6 +63,16 @@ type bench struct {
 	*testing.T
 	lane   Lane
 	driver sandbox.Driver
+}
+
+func newBench(t *testing.T, lane Lane, slots int) *bench {
+	b := &bench{T: t, lane: lane, driver: lane.New(t, slots)}
+	t.Cleanup(func() {
+		if err := b.driver.Close(); err != nil {
+			t.Errorf("close the driver: %v", err)
+		}
+	})
+	return b
 }
 
 var attempts atomic.Int64

@@ -25,6 +25,9 @@ func (s *summary) failure() {
 		unit := oneLine(l.Unit, 0)
 		lines = append(lines, fmt.Sprintf("limit %s: configured %s %s, measured %s %s", cell(l.Name), number(l.Configured), unit, number(l.Measured), unit))
 	}
+	if f.Hint != "" {
+		lines = append(lines, oneLine(f.Hint, 0))
+	}
 	if f.Signal != "" || f.ExitCode != nil {
 		end := "ended"
 		if f.Signal != "" {
