@@ -29,6 +29,10 @@ const initPath = "/.everdict-init"
 // and AUDIT_WRITE.
 var rootCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE"}
 
+// cpuShares is a tenth of the engine's default: what the runner and the engine do comes before their containers' work, or
+// a heartbeat would wait behind N busy loops. It counts only while somebody waits for a CPU.
+const cpuShares = 102
+
 // planned is a container to be made.
 type planned struct {
 	name   string
@@ -72,6 +76,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		LogConfig:      container.LogConfig{Type: "none"}, // what init writes is no log
 		OomScoreAdj:    500,                               // when the host runs out, jobs go before the runner
 		IpcMode:        "private",
+		Resources:      container.Resources{CPUShares: cpuShares},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: spec.Dir, Target: spec.Dir},
 			{Type: mount.TypeBind, Source: e.init, Target: initPath, ReadOnly: true},

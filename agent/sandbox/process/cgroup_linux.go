@@ -68,6 +68,7 @@ func newCgroupRoot(cfg Config, instance string) (root *cgroupRoot, err error) {
 		return nil, fmt.Errorf("start a process in %s: %w", r.dir, err)
 	}
 	r.delegate(base)
+	r.standBack()
 	for _, c := range []string{"memory", "pids", "cpu"} {
 		if slices.Contains(r.controllers, c) {
 			continue

@@ -58,11 +58,20 @@ func (s *spawner) start(ctx context.Context, r spawnRequest) (*os.Process, error
 	return a.proc, a.err
 }
 
-// loop is the thread's life. The goroutine never unlocks: the runtime ends the thread with it, and no other
+// loop is the thread's life. Its goroutine never unlocks: the runtime ends the thread with it, and no other
 // goroutine ever runs in its namespace.
 func (s *spawner) loop(mask masker, ready chan<- error) {
 	runtime.LockOSThread()
+	if onMainThread() {
+		// Its mounts and its priority are what others see as the whole process's. While it is held here, the next loop
+		// gets another thread.
+		go s.loop(mask, ready)
+		<-s.done
+		runtime.UnlockOSThread()
+		return
+	}
 	defer close(s.done)
+	standBack()
 	var err error
 	s.hidden, s.notHidden, err = mask.setup(s.hide)
 	ready <- err
@@ -95,6 +104,7 @@ func fork(mask masker, r spawnRequest) (proc *os.Process, healthy bool, err erro
 		time.Sleep(time.Duration(i+1) * 200 * time.Microsecond)
 	}
 	if err == nil {
+		standBackAs(proc.Pid)
 		if err = r.cell.started(proc.Pid); err != nil {
 			_ = proc.Kill()
 			_, _ = proc.Wait() // the error that counts is why it was killed

@@ -1,0 +1,44 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// The runner's own work comes before that of its jobs: a heartbeat that waits behind N busy loops loses N leases. All
+// three measures count only while somebody waits for a CPU; on an idle machine a job has all of it. Each is as good as
+// possible: without it jobs stand beside the runner, as equals.
+const (
+	// jobNice is about a tenth of the weight of a thread at 0.
+	jobNice = 10
+	// jobsWeight is that of all jobs together beside the runner's cgroup; the kernel's default is 100.
+	jobsWeight = 10
+)
+
+// standBack puts the calling thread behind the runner's others, and with it all that it will fork. Only root could
+// undo it, and a job of root's could do worse.
+func standBack() {
+	if own, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil { // 20 less than nice, as the kernel says it
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, min(20-own+jobNice, 19))
+	}
+}
+
+func onMainThread() bool { return unix.Gettid() == os.Getpid() }
+
+// standBackAs does it for the session of a command. Where the kernel groups processes by session, as desktops have it,
+// nice counts between those of one session only; their group has one of its own. For who is not root the kernel does
+// this ten times a second, and refuses the rest.
+func standBackAs(pid int) {
+	_ = writeFile(filepath.Join("/proc", strconv.Itoa(pid), "autogroup"), strconv.Itoa(jobNice))
+}
+
+// standBack does it for all jobs of all runners below the same cgroup.
+func (r *cgroupRoot) standBack() {
+	if slices.Contains(r.controllers, "cpu") {
+		_ = writeFile(filepath.Join(filepath.Dir(r.dir), "cpu.weight"), strconv.Itoa(jobsWeight))
+	}
+}
