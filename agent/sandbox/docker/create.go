@@ -29,9 +29,10 @@ const initPath = "/.everdict-init"
 // and AUDIT_WRITE.
 var rootCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL", "NET_BIND_SERVICE"}
 
-// cpuShares is a tenth of the engine's default: what the runner and the engine do comes before their containers' work, or
-// a heartbeat would wait behind N busy loops. It counts only while somebody waits for a CPU.
-const cpuShares = 102
+// cpuShares is half of the engine's default: what the runner and the engine do comes before their containers' work, or a
+// heartbeat would wait behind N busy loops. It counts only while somebody waits for a CPU, and is mild because it counts
+// beside other people's containers, too.
+const cpuShares = 512
 
 // planned is a container to be made.
 type planned struct {

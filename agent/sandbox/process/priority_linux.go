@@ -10,13 +10,14 @@ import (
 )
 
 // The runner's own work comes before that of its jobs: a heartbeat that waits behind N busy loops loses N leases. All
-// three measures count only while somebody waits for a CPU; on an idle machine a job has all of it. Each is as good as
+// three measures count only while somebody waits for a CPU; on an idle machine a job has all of it. They are mild,
+// because nice counts beside the rest of the machine, too, and a job's timeouts do not stretch. Each is as good as
 // possible: without it jobs stand beside the runner, as equals.
 const (
-	// jobNice is about a tenth of the weight of a thread at 0.
-	jobNice = 10
+	// jobNice is about half the weight of a thread at 0.
+	jobNice = 3
 	// jobsWeight is that of all jobs together beside the runner's cgroup; the kernel's default is 100.
-	jobsWeight = 10
+	jobsWeight = 50
 )
 
 // standBack puts the calling thread behind the runner's others, and with it all that it will fork. Only root could
