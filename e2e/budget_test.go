@@ -10,6 +10,7 @@ import (
 
 	"github.com/everdict/everdict/agent/sandbox/docker"
 	"github.com/everdict/everdict/agent/sandbox/process"
+	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -28,7 +29,11 @@ func burn(t *testing.T, image string) {
 	const heartbeats = 30
 	ctx := context.Background()
 	slots := 4 * runtime.NumCPU()
-	h := house.New(t, house.Quick)
+	h := house.New(t, house.Quick, func(c *coordinator.Config) {
+		// A tenth of a real lease, and not less: what others do on this machine is no fault of the runner's.
+		c.Lease.TTL, c.Timing.LeaseTTL = 6*time.Second, 6*time.Second
+		c.Lease.OnlineWindow, c.Timing.HeartbeatTimeout, c.Timing.DeadPeer = 4*time.Second, 3*time.Second, 4*time.Second
+	})
 	paired := h.Pair("laptop")
 	house.RunnerProcess(t, binary(t), h.URL(), paired.Token, fmt.Sprintf("--max-concurrent=%d", slots))
 	h.Online(paired.Runner.ID)

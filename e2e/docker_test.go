@@ -215,33 +215,6 @@ func TestP3_F1_ContainerFreezesWithItsLease(t *testing.T) {
 	gone(t, id)
 }
 
-// TestF19_P6_FortyAtOnce: forty containers started together and cancelled together,
-// three times over, leave nothing.
-func TestF19_P6_FortyAtOnce(t *testing.T) {
-	h := house.New(t)
-	h.Runner("laptop", containers(t), func(c *agent.Config) { c.Slots = 40 })
-	for round := range 3 {
-		var ids []string
-		for range 40 {
-			ids = append(ids, h.Submit(inImage(busybox, "fork sleep 1000\nhang")))
-		}
-		for _, id := range ids {
-			h.Running(id)
-		}
-		for _, id := range ids {
-			if _, err := h.Client.Cancel(context.Background(), id); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, id := range ids {
-			if f := h.Settled(id).Failure; f == nil || f.Reason != protocol.ReasonCancelled {
-				t.Errorf("round %d: %s: got %+v, want cancelled", round, id, f)
-			}
-			gone(t, id)
-		}
-	}
-}
-
 // TestF22_P10_WhatRootLeft: files of other users and read-only trees are cleaned
 // up, and what changed is in the diff.
 func TestF22_P10_ReadOnlyTreesAndLinksOut(t *testing.T) {

@@ -116,6 +116,6 @@ func waitOrStop(ctx context.Context, p sandbox.Process) (sandbox.Exit, error) {
 	case <-p.Done():
 		return p.Wait()
 	case <-ctx.Done():
-		return p.Stop(context.WithoutCancel(ctx), nil)
+		return p.Stop(context.WithoutCancel(ctx), sandbox.DefaultLadder.Hurried())
 	}
 }

@@ -104,7 +104,7 @@ func attend(ctx context.Context, p sandbox.Process, x Execution) (exit sandbox.E
 			exit, err = stop(p, x.Command.Ladder)
 			return exit, false, exit.Reason == sandbox.ReasonStopped, observed(err)
 		case <-ctx.Done():
-			exit, _ = stop(p, x.Command.Ladder)
+			exit, _ = stop(p, x.Command.Ladder.Hurried())
 			return exit, false, false, context.Cause(ctx)
 		}
 	}

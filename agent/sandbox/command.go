@@ -82,6 +82,20 @@ var DefaultLadder = Ladder{
 	{Signal: syscall.SIGTERM, Grace: 2 * time.Second, Tree: true},
 }
 
+// Hurried is the ladder with half of each grace, for the stop of an attempt as a whole: within the same 10 s its sandbox
+// has to go as well, and an engine takes 3 s and more to remove forty containers at once. A nil ladder is DefaultLadder.
+func (l Ladder) Hurried() Ladder {
+	if l == nil {
+		l = DefaultLadder
+	}
+	out := make(Ladder, len(l))
+	for i, r := range l {
+		r.Grace /= 2
+		out[i] = r
+	}
+	return out
+}
+
 // Process is a command that was started. Its methods may be called from any goroutine.
 type Process interface {
 	// Pid is the host's number of the main process, 0 when the driver does not know it.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestP15_ErrorsKeepValuesOut(t *testing.T) {
@@ -31,6 +32,26 @@ func TestValidAttempt(t *testing.T) {
 	} {
 		if got := ValidAttempt(s); got != want {
 			t.Errorf("ValidAttempt(%q) = %v", s, got)
+		}
+	}
+}
+
+func TestP6_F19_AHurriedLadderTakesHalf(t *testing.T) {
+	t.Parallel()
+	for name, l := range map[string]Ladder{"the default": DefaultLadder, "none": nil, "one of its own": {{Grace: 4 * time.Second, Tree: true}}, "kill at once": {}} {
+		whole := l
+		if whole == nil {
+			whole = DefaultLadder
+		}
+		got := l.Hurried()
+		if got == nil || len(got) != len(whole) {
+			t.Errorf("%s: got %v of %v", name, got, whole)
+			continue
+		}
+		for i, r := range got {
+			if r.Grace != whole[i].Grace/2 || r.Signal != whole[i].Signal || r.Tree != whole[i].Tree {
+				t.Errorf("%s: rung %d is %+v of %+v", name, i, r, whole[i])
+			}
 		}
 	}
 }
