@@ -29,35 +29,51 @@ const askDeadline = 10 * time.Second
 // taken.
 const acceptPause = 100 * time.Millisecond
 
-// asker takes the questions of one attempt's job and hands on the answers.
+// asks is how the job of one attempt asks a person.
+type asks struct {
+	dir string // of the sockets; short, because the kernel allows 107 bytes
+	put func(ctx context.Context, question string) (link.Answer, error)
+}
+
+// Listen implements executor.Asks.
+func (a *asks) Listen(ctx context.Context) (socket string, stop func(), err error) {
+	socket = filepath.Join(a.dir, protocol.NewID(""))
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return "", nil, fmt.Errorf("agent: listen for questions: %w", err)
+	}
+	if err := os.Chmod(socket, 0o600); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	k := &asker{asks: a, listener: l, places: make(chan struct{}, maxAsks)}
+	k.wg.Go(func() { k.accept(ctx) })
+	return socket, func() {
+		cancel()
+		_ = l.Close()
+		k.wg.Wait()
+	}, nil
+}
+
+// Answer implements executor.Asks.
+func (a *asks) Answer(ctx context.Context, line []byte) protocol.AskReply {
+	var q protocol.AskQuestion
+	if err := json.Unmarshal(line, &q); err != nil || q.Question == "" {
+		return protocol.AskReply{Error: `want one line {"question": "..."}`}
+	}
+	ans, err := a.put(ctx, q.Question)
+	if err != nil {
+		return protocol.AskReply{Error: err.Error()}
+	}
+	return protocol.AskReply{Approved: &ans.Approved, Comment: ans.Comment}
+}
+
+// asker takes questions from a socket.
 type asker struct {
+	*asks
 	listener net.Listener
-	put      func(ctx context.Context, question string) (link.Answer, error)
 	places   chan struct{}
 	wg       sync.WaitGroup
-}
-
-// listenAsk listens on a socket below dir. The path is short, because the
-// kernel allows 107 bytes.
-func listenAsk(ctx context.Context, dir string, put func(context.Context, string) (link.Answer, error)) (*asker, string, error) {
-	path := filepath.Join(dir, protocol.NewID(""))
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, "", fmt.Errorf("agent: listen for questions: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, "", errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
-	}
-	a := &asker{listener: l, put: put, places: make(chan struct{}, maxAsks)}
-	a.wg.Go(func() { a.accept(ctx) })
-	return a, path, nil
-}
-
-// close ends the listening and waits for what is being answered; ctx of
-// listenAsk must have ended for questions that wait.
-func (a *asker) close() {
-	_ = a.listener.Close()
-	a.wg.Wait()
 }
 
 func (a *asker) accept(ctx context.Context) {
@@ -94,18 +110,11 @@ func (a *asker) accept(ctx context.Context) {
 
 func (a *asker) answer(ctx context.Context, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Now().Add(askDeadline))
-	line, err := bufio.NewReader(io.LimitReader(conn, link.MaxText)).ReadBytes('\n')
-	if err != nil {
-		return
+	line, err := bufio.NewReader(io.LimitReader(conn, protocol.MaxAskLine)).ReadBytes('\n')
+	switch {
+	case err == nil:
+		_ = json.NewEncoder(conn).Encode(a.Answer(ctx, line))
+	case len(line) == protocol.MaxAskLine:
+		_ = json.NewEncoder(conn).Encode(protocol.AskReply{Error: fmt.Sprintf("the question is longer than %d KiB", protocol.MaxAskLine>>10)})
 	}
-	var q protocol.AskQuestion
-	var reply protocol.AskReply
-	if err := json.Unmarshal(line, &q); err != nil || q.Question == "" {
-		reply.Error = `want one line {"question": "..."}`
-	} else if ans, err := a.put(ctx, q.Question); err != nil {
-		reply.Error = err.Error()
-	} else {
-		reply.Approved, reply.Comment = &ans.Approved, ans.Comment
-	}
-	_ = json.NewEncoder(conn).Encode(reply)
 }

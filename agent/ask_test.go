@@ -28,17 +28,18 @@ func TestF53_JobAsksInALoop(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var open atomic.Int32
 	full, decide := make(chan struct{}), make(chan struct{})
-	asks, socket, err := listenAsk(ctx, dir, func(ctx context.Context, question string) (link.Answer, error) {
+	a := &asks{dir: dir, put: func(ctx context.Context, question string) (link.Answer, error) {
 		if open.Add(1) == maxAsks {
 			close(full)
 		}
 		<-decide
 		return link.Answer{Approved: true, Comment: question}, nil
-	})
+	}}
+	socket, stop, err := a.Listen(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cancel(); asks.close() })
+	t.Cleanup(func() { cancel(); stop() })
 	ask := func(question string) *bufio.Reader {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {
@@ -82,5 +83,61 @@ func TestF53_JobAsksInALoop(t *testing.T) {
 		if !strings.Contains(got.Error, "wait already") {
 			t.Fatalf("after the answers: %+v", got)
 		}
+	}
+}
+
+// A question that waits when its job has ended is withdrawn: nobody needs to answer
+// it before the run can settle.
+func TestAskIsWithdrawnWithItsJob(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	asked := make(chan struct{})
+	a := &asks{dir: dir, put: func(ctx context.Context, _ string) (link.Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		return link.Answer{}, ctx.Err()
+	}}
+	socket, stop, err := a.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, _ = fmt.Fprintln(conn, `{"question":"Anybody?"}`)
+	<-asked
+	stop()
+}
+
+func TestAskThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	a := &asks{dir: dir, put: func(context.Context, string) (link.Answer, error) {
+		return link.Answer{}, fmt.Errorf("it was asked")
+	}}
+	socket, stop, err := a.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, _ = fmt.Fprint(conn, strings.Repeat("x", protocol.MaxAskLine))
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, "longer than 16 KiB") {
+		t.Errorf("got %q, %v", line, err)
 	}
 }

@@ -180,19 +180,11 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 	events := trace.New(trace.Config{Writer: a.spool.Channel(protocol.ChannelTrace)})
 	diff := &counter{w: a.spool.Channel(protocol.ChannelDiff)}
 
-	var environ []string
-	asks, socket, err := listenAsk(ctx, a.r.askRoot(), a.ask)
-	if err != nil {
-		a.log.Error("this attempt cannot ask a person", "err", err)
-	} else {
-		environ = append(environ, protocol.AskSocketEnv+"="+socket)
-		defer asks.close()
-	}
 	result := a.r.exec.Run(ctx, executor.Attempt{
 		Name: name, Job: &a.job,
 		Log: recorder, Trace: events, Diff: diff, Redact: a.redact,
 		OpenTrace: func() (io.ReadCloser, error) { return a.spool.Open(protocol.ChannelTrace) },
-		Environ:   environ,
+		Asks:      &asks{dir: a.r.askRoot(), put: a.ask},
 		Compute:   a.tenure.started,
 	})
 	logged, err := recorder.Close()

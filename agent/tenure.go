@@ -109,7 +109,8 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 			act, done = compute.Freeze, "frozen"
 		}
 		if err := act(ctx); err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || errors.Is(err, sandbox.ErrBrokenOff) || errors.Is(err, sandbox.ErrReleased) {
+				// What was to be held still has ended. Should more be started, it is held at the next tick.
 				return
 			}
 			// What can be neither held still nor set going must not run on.

@@ -5,6 +5,9 @@ package protocol
 // AskReply, each a line of JSON; the reply may take days.
 const AskSocketEnv = "EVERDICT_ASK_SOCKET"
 
+// MaxAskLine bounds the line of a question, in bytes.
+const MaxAskLine = 16 << 10
+
 // AskQuestion is what a job asks a person.
 type AskQuestion struct {
 	Question string `json:"question"`

@@ -92,8 +92,8 @@ type Attempt struct {
 	Redact *redact.Redactor
 	// OpenTrace reads back what was written to Trace.
 	OpenTrace func() (io.ReadCloser, error)
-	// Environ is added to the environment of the harness: "K=V".
-	Environ []string
+	// Asks is how the harness asks a person; nil: it cannot.
+	Asks Asks
 	// Compute is told the sandbox as soon as there is one, so that it can be
 	// frozen. It may be nil.
 	Compute func(sandbox.ComputeHandle)
@@ -134,6 +134,7 @@ type execution struct {
 	result *protocol.CaseResult
 
 	compute  sandbox.ComputeHandle
+	bare     sandbox.ComputeHandle // without the masks of compute
 	env      environment.Prepared
 	harness  harness.Harness
 	outcome  harness.Outcome

@@ -37,7 +37,7 @@ func (x *execution) prepare(ctx context.Context) bool {
 		x.failed(ctx, protocol.StageDispatch, err)
 		return false
 	}
-	x.compute = redacted(compute, x.a.Redact)
+	x.bare, x.compute = compute, redacted(compute, x.a.Redact)
 	if x.a.Compute != nil {
 		x.a.Compute(compute)
 	}

@@ -35,6 +35,10 @@ func (x *execution) run(ctx context.Context) bool {
 	}
 	env := x.harnessEnv()
 	env.Started = started
+	socket, stopAsks := x.listen(ctx)
+	if socket != "" {
+		env.Environ = append(env.Environ, protocol.AskSocketEnv+"="+socket)
+	}
 	outcome, err := x.harness.Run(ctx, env)
 	x.outcome = outcome
 	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
@@ -42,6 +46,7 @@ func (x *execution) run(ctx context.Context) bool {
 	if kerr := x.compute.Kill(kill); kerr != nil {
 		x.failed(ctx, protocol.StageRun, kerr)
 	}
+	stopAsks(kill)
 	x.result.Timing.FrozenMs = float64(outcome.Exit.Frozen.Microseconds()) / 1000
 	switch {
 	case ctx.Err() != nil:
@@ -69,7 +74,7 @@ func (x *execution) harnessEnv() harness.Env {
 		Compute:     x.compute,
 		Root:        x.root,
 		WorkDir:     x.env.Dir(),
-		Environ:     append(pairs(x.a.Job.Env), x.a.Environ...),
+		Environ:     pairs(x.a.Job.Env),
 		Base:        x.in.Environ,
 		Emit:        x.emit,
 		Stdout:      x.a.Log.Writer(protocol.StreamStdout),

@@ -14,6 +14,8 @@ var (
 	ErrEnded = errors.New("sandbox: process has ended")
 	// ErrInUse is returned by Start when the attempt has a live sandbox already.
 	ErrInUse = errors.New("sandbox: attempt has a sandbox already")
+	// ErrBrokenOff is returned by a Freeze that a Kill did not wait for: what was to stand still has ended.
+	ErrBrokenOff = errors.New("sandbox: everything was killed meanwhile")
 	// ErrNoDeadline is returned by FreezeAt where nothing but the runner itself can freeze a sandbox.
 	ErrNoDeadline = errors.New("sandbox: nothing here freezes by a deadline")
 )

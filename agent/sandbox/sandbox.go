@@ -174,7 +174,8 @@ type ComputeHandle interface {
 	// Freeze, Thaw and Kill return ErrReleased after Release.
 	//
 	// Freeze stops every process of the sandbox, including those that are being forked meanwhile, and returns
-	// when none runs. It is idempotent. After an error the sandbox is thawed again.
+	// when none runs. It is idempotent. After an error the sandbox is thawed again; ErrBrokenOff is that of a Freeze
+	// which a Kill broke off.
 	Freeze(ctx context.Context) error
 	// Thaw lets a frozen sandbox go on. It is idempotent; of an unfrozen sandbox it is a no-op.
 	Thaw(ctx context.Context) error
@@ -223,6 +224,11 @@ type Info struct {
 	// Image is the image as the spec names it, ImageDigest what the engine ran ("sha256:..."; the registry's digest
 	// where there is one, else the image's id), Platform its system ("linux/amd64"). Empty where nothing is an image.
 	Image, ImageDigest, Platform string
+	// Asker is the path, inside, of a program that stands on the PATH of commands as "everdict" and asks a person as that
+	// does (protocol.AskSocketEnv). Empty: commands reach the host's sockets and programs. "Asker carry" is the other end
+	// of its socket, to be run in the sandbox: it prints the socket's path, then each question that comes there, a line
+	// of JSON, and reads a line that answers it before it takes the next. It ends when its stdin is closed.
+	Asker string
 	// Notes are sentences about what is weaker here than elsewhere, for the doctor and the run's record.
 	Notes []string
 }

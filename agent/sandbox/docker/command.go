@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -497,6 +498,19 @@ func workdir(root, dir string) string {
 		return dir
 	}
 	return filepath.Join(root, dir)
+}
+
+// withAsk puts our everdict before everything else on the image's PATH.
+func withAsk(env []string) []string {
+	for i, kv := range env {
+		if list, ok := strings.CutPrefix(kv, "PATH="); ok {
+			env[i] = "PATH=" + path.Dir(askPath)
+			if list != "" {
+				env[i] += ":" + list
+			}
+		}
+	}
+	return env
 }
 
 // merge joins lists of NAME=VALUE, the last value of a name counting, in order of first appearance.

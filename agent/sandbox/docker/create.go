@@ -17,6 +17,9 @@ import (
 // initPath is where init is mounted. The root of every image can take a file.
 const initPath = "/.everdict-init"
 
+// askPath is the container's `everdict` (init/ask.c), alone in its directory, which comes first on the PATH.
+const askPath = "/.everdict/everdict"
+
 // rootCapabilities are what root of the container keeps; everybody else has none. They are what package managers and
 // build tools need to act as root on files and users of the container's own:
 //
@@ -46,7 +49,7 @@ type planned struct {
 func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (planned, error) {
 	p := planned{
 		name: "everdict-" + spec.Attempt,
-		info: sandbox.Info{Driver: Name, Enclosure: "container", Freezer: "pause", Hidden: spec.Hide,
+		info: sandbox.Info{Driver: Name, Enclosure: "container", Freezer: "pause", Hidden: spec.Hide, Asker: askPath,
 			Image: spec.Image, ImageDigest: img.digest, Platform: img.platform},
 	}
 	if img.arch != e.arch {
@@ -81,6 +84,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: spec.Dir, Target: spec.Dir},
 			{Type: mount.TypeBind, Source: e.init, Target: initPath, ReadOnly: true},
+			{Type: mount.TypeBind, Source: e.ask, Target: askPath, ReadOnly: true},
 		},
 	}
 	if e.secured("selinux") {

@@ -26,9 +26,10 @@ type engine struct {
 	info system.Info
 	arch string // Go's name of the engine's architecture
 	init string // the host path of our init for it
+	ask  string // and of the everdict that its containers have
 }
 
-// connect finds the engine, asks it what it can do, and lays out our init for it.
+// connect finds the engine, asks it what it can do, and lays out our programs for it.
 func connect(ctx context.Context, cfg Config) (*engine, error) {
 	host, opts, err := address(ctx, cfg)
 	if err != nil {
@@ -53,9 +54,11 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 		_ = api.Close()
 		return nil, fmt.Errorf("docker: engine at %s runs %s containers; sandboxes need linux", host, info.OSType)
 	}
-	if e.init, err = layInit(cfg.StateDir, e.arch); err != nil {
-		_ = api.Close()
-		return nil, err
+	for name, path := range map[string]*string{"init": &e.init, "ask": &e.ask} {
+		if *path, err = lay(cfg.StateDir, name, e.arch); err != nil {
+			_ = api.Close()
+			return nil, err
+		}
 	}
 	return e, nil
 }
@@ -88,15 +91,15 @@ func architecture(machine string) string {
 }
 
 //go:generate sh init/build.sh
-//go:embed init/init_linux_amd64 init/init_linux_arm64
-var inits embed.FS
+//go:embed init/init_linux_amd64 init/init_linux_arm64 init/ask_linux_amd64 init/ask_linux_arm64
+var programs embed.FS
 
-// layInit writes the init program where the engine can mount it, under a name that holds its digest: runners of
-// different versions do not disturb each other.
-func layInit(dir, arch string) (string, error) {
-	program, err := inits.ReadFile("init/init_linux_" + arch)
+// lay writes one of our programs where the engine can mount it, under a name that holds its digest: runners of different
+// versions do not disturb each other.
+func lay(dir, name, arch string) (string, error) {
+	program, err := programs.ReadFile("init/" + name + "_linux_" + arch)
 	if err != nil {
-		return "", fmt.Errorf("docker: the engine runs on %s, for which there is no init", arch)
+		return "", fmt.Errorf("docker: the engine runs on %s, for which there is no %s", arch, name)
 	}
 	if dir == "" {
 		cache, err := os.UserCacheDir()
@@ -106,17 +109,17 @@ func layInit(dir, arch string) (string, error) {
 		dir = filepath.Join(cache, "everdict", "docker")
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("docker: lay out init: %w", err)
+		return "", fmt.Errorf("docker: lay out %s: %w", name, err)
 	}
 	sum := sha256.Sum256(program)
-	path := filepath.Join(dir, "init-"+hex.EncodeToString(sum[:6]))
+	path := filepath.Join(dir, name+"-"+hex.EncodeToString(sum[:6]))
 	if have, err := os.ReadFile(path); err == nil && sha256.Sum256(have) == sum {
 		return path, nil
 	}
 	// Another runner may be doing the same: the rename is atomic, and both write the same.
-	tmp, err := os.CreateTemp(dir, ".init-")
+	tmp, err := os.CreateTemp(dir, "."+name+"-")
 	if err != nil {
-		return "", fmt.Errorf("docker: lay out init: %w", err)
+		return "", fmt.Errorf("docker: lay out %s: %w", name, err)
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(program)
@@ -130,7 +133,7 @@ func layInit(dir, arch string) (string, error) {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("docker: lay out init: %w", err)
+		return "", fmt.Errorf("docker: lay out %s: %w", name, err)
 	}
 	return path, nil
 }

@@ -37,6 +37,9 @@ func (h *handle) Freeze(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.interrupt = nil
+	if err != nil && ctx.Err() == nil && errors.Is(pctx.Err(), context.Canceled) {
+		err = sandbox.ErrBrokenOff
+	}
 	if err != nil {
 		return fmt.Errorf("docker: freeze %s: %w", h.spec.Attempt, err)
 	}

@@ -267,7 +267,7 @@ func (h *handle) tryExec(ctx context.Context, cmd sandbox.Command) (sandbox.Proc
 		return nil, loss
 	}
 	c := newCommand(h, l, cmd)
-	env := merge([]string{defaultPath}, h.env, h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
+	env := merge(withAsk(merge([]string{defaultPath}, h.env)), h.spec.Env, cmd.Env, []string{sandbox.EnvAttempt + "=" + h.spec.Attempt})
 	h.mu.Lock()
 	h.live[c] = struct{}{}
 	h.mu.Unlock()

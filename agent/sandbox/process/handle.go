@@ -195,7 +195,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 		return err
 	}
 	defer h.leave()
-	ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
+	bound, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
 	defer cancel()
 	h.mu.Lock()
 	switch {
@@ -209,10 +209,13 @@ func (h *handle) Freeze(ctx context.Context) error {
 	h.interrupt = cancel
 	h.mu.Unlock()
 	// Also when the deadline has frozen it: a shell may have missed what a reading of the whole table finds.
-	err := h.enc.freeze(ctx)
+	err := h.enc.freeze(bound)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.interrupt = nil
+	if err != nil && ctx.Err() == nil && errors.Is(bound.Err(), context.Canceled) {
+		err = sandbox.ErrBrokenOff
+	}
 	if err != nil {
 		h.holds.Clear() // the failed freeze has undone a deadline's, too
 		return fmt.Errorf("process: freeze %s: %w", h.spec.Attempt, err)

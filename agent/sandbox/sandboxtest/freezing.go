@@ -23,6 +23,7 @@ var freezeCases = []testCase{
 	{name: "P3_stop of a frozen sandbox", run: stopFrozen},
 	{name: "P3_release of a frozen sandbox", run: releaseFrozen},
 	{name: "freezes and thaws meet", run: freezesMeet},
+	{name: "a kill breaks a freeze off", run: killMeetsFreeze},
 }
 
 func (x box) freeze() {
@@ -235,5 +236,27 @@ func freezesMeet(b *bench) {
 	case <-p.Done():
 		b.Errorf("the command ended over freezes and thaws")
 	default:
+	}
+}
+
+// killMeetsFreeze: whichever comes first, the freeze says what has become of it, and what the kill has ended.
+func killMeetsFreeze(b *bench) {
+	x := b.start()
+	if x.Info().Freezer == "" {
+		b.Skip("cannot freeze here")
+	}
+	for range 5 {
+		p := x.exec(sh("sleep 1000"))
+		frozen := make(chan error, 1)
+		go func() { frozen <- x.Freeze(b.Context()) }()
+		b.within(10*time.Second, "kill", func() error { return x.Kill(b.Context()) })
+		if err := <-frozen; err != nil && !errors.Is(err, sandbox.ErrBrokenOff) {
+			b.Errorf("freeze beside a kill: %v", err)
+		}
+		if exit := b.wait(p); exit.Reason != sandbox.ReasonKilled {
+			b.Errorf("%+v: wanted reason killed", exit)
+		}
+		x.thaw()
+		x.ok("true")
 	}
 }

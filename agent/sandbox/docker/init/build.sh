@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds init.c for the machines that engines run on. The results are committed,
-# a few KiB each, so that the runner needs no compiler; `go generate` calls this.
+# Builds init.c and ask.c for the machines that engines run on. The results are
+# committed, a few KiB each, so that the runner needs no compiler; `go generate`
+# calls this.
 # On Debian: apt-get install gcc gcc-aarch64-linux-gnu linux-libc-dev-arm64-cross
 set -eu
 cd "$(dirname "$0")"
@@ -8,9 +9,13 @@ flags="-std=gnu11 -Os -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-sta
 	-fno-pic -fno-asynchronous-unwind-tables -nostdlib -static
 	-Wl,--build-id=none -Wl,-z,noexecstack -Wl,-z,norelro -Wl,-z,noseparate-code -s"
 build() { # machine, compiler, flags of its own
-	# shellcheck disable=SC2086
-	"$2" $flags $3 -no-pie -o "init_linux_$1" init.c
+	for program in init ask; do
+		# shellcheck disable=SC2086
+		"$2" $flags $3 -no-pie -o "${program}_linux_$1" "$program.c"
+	done
 }
 build amd64 "${CC_AMD64:-gcc}" "-fcf-protection=none"
 build arm64 "${CC_ARM64:-aarch64-linux-gnu-gcc}" "-mno-outline-atomics"
-sha256sum init.c | cut -d' ' -f1 >init.c.sha256
+for source in init.c ask.c; do
+	sha256sum "$source" | cut -d' ' -f1 >"$source.sha256"
+done
