@@ -19,17 +19,7 @@ import (
 // the runner was told to pass the CA, and not else. The proxy's variables follow their own choice.
 func TestF37_PrivateCAInAContainer(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("docker", "run", "--rm", "--pull", "never", busybox, "ip", "route", "show", "default").CombinedOutput()
-	if err != nil {
-		t.Fatalf("docker run: %v: run make deps\n%s", err, out)
-	}
-	// "default via 172.17.0.1 dev eth0": the host, as containers see it.
-	_, via, _ := strings.Cut(string(out), "via ")
-	address, _, _ := strings.Cut(via, " ")
-	gateway := net.ParseIP(address)
-	if gateway == nil {
-		t.Fatalf("a container's default route is %q", out)
-	}
+	gateway := gateway(t)
 	l, err := net.Listen("tcp", net.JoinHostPort(gateway.String(), "0"))
 	if err != nil {
 		t.Fatalf("listen where containers reach the host: %v", err)
@@ -70,4 +60,20 @@ func repository() http.Handler {
 	})
 	mux.HandleFunc("/r/HEAD", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ref: refs/heads/main") })
 	return mux
+}
+
+// gateway is the host, as containers see it: "default via 172.17.0.1 dev eth0".
+func gateway(t *testing.T) net.IP {
+	t.Helper()
+	out, err := exec.Command("docker", "run", "--rm", "--pull", "never", busybox, "ip", "route", "show", "default").CombinedOutput()
+	if err != nil {
+		t.Fatalf("docker run: %v: run make deps\n%s", err, out)
+	}
+	_, via, _ := strings.Cut(string(out), "via ")
+	address, _, _ := strings.Cut(via, " ")
+	ip := net.ParseIP(address)
+	if ip == nil {
+		t.Fatalf("a container's default route is %q", out)
+	}
+	return ip
 }

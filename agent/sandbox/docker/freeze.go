@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/hold"
@@ -53,7 +54,7 @@ func (h *handle) Freeze(ctx context.Context) error {
 // standing still is enough: there is nobody left inside to send SIGCONT. After an error everything runs.
 func (h *handle) pause(ctx context.Context) (paused, stopped bool, err error) {
 	api := h.engine.api
-	if err = api.ContainerPause(ctx, h.id); err == nil {
+	if err = h.askPause(ctx); err == nil && ctx.Err() == nil {
 		return true, false, nil
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
@@ -71,7 +72,7 @@ func (h *handle) pause(ctx context.Context) (paused, stopped bool, err error) {
 		_ = l.send(frameGoOn, 0, 0, nil)
 		return false, false, errors.Join(err, berr)
 	}
-	if api.ContainerPause(ctx, h.id) == nil {
+	if h.askPause(ctx) == nil && ctx.Err() == nil {
 		return true, true, nil
 	}
 	_ = api.ContainerUnpause(undo, h.id)
@@ -80,6 +81,15 @@ func (h *handle) pause(ctx context.Context) (paused, stopped bool, err error) {
 		return false, false, context.Cause(ctx)
 	}
 	return false, true, nil
+}
+
+// askPause asks the engine for a pause, and waits a moment longer than ctx for its answer: an engine carries out a
+// request that was cut off, and may do so after the unpause that is to undo it.
+func (h *handle) askPause(ctx context.Context) error {
+	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stallAfter, cancel) })()
+	return h.engine.api.ContainerPause(asking, h.id)
 }
 
 // Thaw implements sandbox.ComputeHandle.
