@@ -111,6 +111,9 @@ type Execution struct {
 	Image       string `json:"image,omitempty"`
 	ImageDigest string `json:"imageDigest,omitempty"`
 	Platform    string `json:"platform,omitempty"`
+	// Emulated says that the image was built for another kind of machine than ran
+	// it: times and limits mean something else then.
+	Emulated bool `json:"emulated,omitempty"`
 	// Limits in force, by name, the sandbox's defaults included.
 	Limits map[string]any `json:"limits,omitempty"`
 	// DefaultLimits names those of Limits that nobody declared.

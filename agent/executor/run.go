@@ -113,6 +113,7 @@ func (x *execution) execution(ctx context.Context) *protocol.Execution {
 	info := x.compute.Info()
 	e.Driver, e.Enclosure, e.ActsAsYou = info.Driver, info.Enclosure, info.ActsAsUser
 	e.Image, e.ImageDigest, e.Platform = info.Image, info.ImageDigest, info.Platform
+	e.Emulated = info.Emulated
 	for _, l := range info.Limits {
 		if e.Limits == nil {
 			e.Limits = map[string]any{}

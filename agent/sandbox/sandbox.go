@@ -224,6 +224,8 @@ type Info struct {
 	// Image is the image as the spec names it, ImageDigest what the engine ran ("sha256:..."; the registry's digest
 	// where there is one, else the image's id), Platform its system ("linux/amd64"). Empty where nothing is an image.
 	Image, ImageDigest, Platform string
+	// Emulated is true when the image is for another kind of machine than runs it.
+	Emulated bool
 	// Asker is the path, inside, of a program that stands on the PATH of commands as "everdict" and asks a person as that
 	// does (protocol.AskSocketEnv). Empty: commands reach the host's sockets and programs. "Asker carry" is the other end
 	// of its socket, to be run in the sandbox: it prints the socket's path, then each question that comes there, a line

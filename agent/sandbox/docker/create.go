@@ -53,6 +53,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 			Image: spec.Image, ImageDigest: img.digest, Platform: img.platform},
 	}
 	if img.arch != e.arch {
+		p.info.Emulated = true
 		p.info.Notes = append(p.info.Notes, fmt.Sprintf("the image is for %s and is emulated on %s", img.platform, e.arch))
 	}
 	user := cfg.User

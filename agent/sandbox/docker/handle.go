@@ -75,6 +75,12 @@ func (h *handle) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	foreign := false
+	if p.info.Emulated {
+		if foreign, err = p.addForeign(h.driver.cfg, img.arch); err != nil {
+			return err
+		}
+	}
 	h.env, h.info, h.user = img.env, p.info, p.config.User
 	h.watch = stopwatch.New(stopwatch.Now, false)
 	h.holds = hold.New(h.watch)
@@ -89,6 +95,18 @@ func (h *handle) start(ctx context.Context) error {
 	h.id = made.ID
 	if err := h.bringUp(ctx); err != nil {
 		return errors.Join(startError(h.spec, err), h.undo(ctx, h.id))
+	}
+	if !foreign {
+		return nil
+	}
+	if err := h.tryForeign(ctx); err != nil {
+		h.mu.Lock()
+		h.ending = true
+		l := h.link
+		h.mu.Unlock()
+		err = errors.Join(err, h.undo(ctx, h.id))
+		l.close()
+		return err
 	}
 	return nil
 }

@@ -173,8 +173,8 @@ func TestF21_ForeignArchitectureIsRefusedBeforeThePull(t *testing.T) {
 			if got := []string{p.info.Image, p.info.ImageDigest, p.info.Platform}; !slices.Equal(got, []string{"far/away:1", "sha256:2", c.platforms[0]}) {
 				t.Errorf("the record says %q", got)
 			}
-			if emulated := strings.Contains(fmt.Sprint(p.info.Notes), "emulated"); emulated != c.emulate {
-				t.Errorf("notes %q", p.info.Notes)
+			if noted := strings.Contains(fmt.Sprint(p.info.Notes), "emulated"); noted != c.emulate || p.info.Emulated != c.emulate {
+				t.Errorf("emulated %v, notes %q", p.info.Emulated, p.info.Notes)
 			}
 			if diff := cmp.Diff([]string{"PATH=/image/bin"}, img.env); diff != "" {
 				t.Errorf("the image's environment: %s", diff)

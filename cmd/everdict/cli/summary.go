@@ -154,6 +154,9 @@ func (s *summary) where() {
 		if e.ActsAsYou {
 			line += s.p.yellow(", could act as you")
 		}
+		if e.Emulated {
+			line += s.p.yellow(", emulating "+cell(e.Platform))
+		}
 	}
 	if line != "" {
 		s.add(label, line)
