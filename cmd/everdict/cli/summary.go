@@ -155,7 +155,7 @@ func (s *summary) where() {
 			line += s.p.yellow(", could act as you")
 		}
 		if e.Emulated {
-			line += s.p.yellow(", emulating "+cell(e.Platform))
+			line += s.p.yellow(", emulating " + cell(e.Platform))
 		}
 	}
 	if line != "" {
