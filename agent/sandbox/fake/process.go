@@ -306,8 +306,19 @@ func (p *process) cat() {
 		return
 	}
 	buf := make([]byte, 32<<10)
+	var n int
+	var err error
 	for {
-		n, err := p.cmd.Stdin.Read(buf)
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			n, err = p.cmd.Stdin.Read(buf)
+		}()
+		select {
+		case <-read:
+		case <-p.killed: // a real one's end does not wait for its input either
+			return
+		}
 		if n > 0 {
 			p.output("print", buf[:n])
 		}
