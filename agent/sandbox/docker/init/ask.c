@@ -117,12 +117,24 @@ __attribute__((noreturn)) static void leave(int code)
 		SYS(exit_group, code, 0, 0, 0);
 }
 
-/* put writes everything to a descriptor that may wait. */
+/* ready waits for a descriptor, but not for ever. */
+static int ready(int fd, short what)
+{
+	for (int i = 0; i < SLICES; i++) {
+		struct pollfd p = { fd, what, 0 };
+		struct { long s, ns; } slice = { 0, SLICE * 1000000L };
+		if (SYS(ppoll, &p, 1, &slice, 0) > 0)
+			return 1;
+	}
+	return 0;
+}
+
+/* put writes everything; where that would not wait by itself, within a time. */
 static int put(int fd, const char *p, ulong n)
 {
 	while (n) {
 		long k = SYS(write, fd, p, n, 0);
-		if (k == -EINTR)
+		if (k == -EINTR || (k == -EAGAIN && ready(fd, POLLOUT)))
 			continue;
 		if (k <= 0)
 			return 0;
@@ -236,15 +248,10 @@ static u32 hex4(void)
 {
 	u32 v = 0;
 	for (int i = 0; i < 4; i++, json++) {
-		char c = *json;
-		if (c >= '0' && c <= '9')
-			v = v << 4 | (u32)(c - '0');
-		else if (c >= 'a' && c <= 'f')
-			v = v << 4 | (u32)(c - 'a' + 10);
-		else if (c >= 'A' && c <= 'F')
-			v = v << 4 | (u32)(c - 'A' + 10);
-		else
+		char c = (char)(*json | ' '), digit = *json >= '0' && *json <= '9';
+		if (!digit && (c < 'a' || c > 'f'))
 			garbled();
+		v = v << 4 | (u32)(digit ? *json - '0' : c - 'a' + 10);
 	}
 	return v;
 }
@@ -283,21 +290,11 @@ static char *string(void)
 		}
 		if (v == 0 || (v >= 0xd800 && v < 0xe000))
 			v = 0xfffd; /* half a character; and a NUL would end the text */
-		if (v < 0x80) {
-			*w++ = (char)v;
-		} else if (v < 0x800) {
-			*w++ = (char)(0xc0 | v >> 6);
-			*w++ = (char)(0x80 | (v & 63));
-		} else if (v < 0x10000) {
-			*w++ = (char)(0xe0 | v >> 12);
-			*w++ = (char)(0x80 | (v >> 6 & 63));
-			*w++ = (char)(0x80 | (v & 63));
-		} else {
-			*w++ = (char)(0xf0 | v >> 18);
-			*w++ = (char)(0x80 | (v >> 12 & 63));
-			*w++ = (char)(0x80 | (v >> 6 & 63));
-			*w++ = (char)(0x80 | (v & 63));
-		}
+		static const u8 lead[] = { 0, 0xc0, 0xe0, 0xf0 };
+		u32 more = v < 0x80 ? 0 : v < 0x800 ? 1 : v < 0x10000 ? 2 : 3;
+		*w++ = (char)(lead[more] | v >> 6 * more);
+		while (more--)
+			*w++ = (char)(0x80 | (v >> 6 * more & 63));
 	}
 	json++;
 	*w = 0;
@@ -432,38 +429,6 @@ __attribute__((noreturn)) static void ask(const char *path, const char *question
 
 /* ---- everdict carry ---- */
 
-/* ready waits for a descriptor, but not for ever. */
-static int ready(int fd, short what)
-{
-	for (int i = 0; i < SLICES; i++) {
-		struct pollfd p = { fd, what, 0 };
-		struct { long s, ns; } slice = { 0, SLICE * 1000000L };
-		if (SYS(ppoll, &p, 1, &slice, 0) > 0)
-			return 1;
-	}
-	return 0;
-}
-
-/* send gives a peer what it takes within its time. */
-static int send(int fd, const char *p, ulong n)
-{
-	while (n) {
-		long k = SYS(write, fd, p, n, 0);
-		if (k == -EAGAIN) {
-			if (!ready(fd, POLLOUT))
-				return 0;
-			continue;
-		}
-		if (k == -EINTR)
-			continue;
-		if (k <= 0)
-			return 0;
-		p += k;
-		n -= (ulong)k;
-	}
-	return 1;
-}
-
 /* serve takes one question and brings its answer. */
 static void serve(int peer)
 {
@@ -472,7 +437,7 @@ static void serve(int peer)
 	ulong n = 0, end = 0;
 	while (!end) {
 		if (n == LINE) {
-			send(peer, long_one, sizeof long_one - 1);
+			put(peer, long_one, sizeof long_one - 1);
 			return;
 		}
 		if (!ready(peer, POLLIN))
@@ -495,7 +460,7 @@ static void serve(int peer)
 		if (k <= 0)
 			leave(0); /* the runner takes no more questions */
 		/* a peer that has left misses its answer; the rest of that is read all the same */
-		taken = taken && send(peer, line, (ulong)k);
+		taken = taken && put(peer, line, (ulong)k);
 		if (line[k - 1] == '\n')
 			return;
 	}
