@@ -33,7 +33,7 @@ type Lane struct {
 }
 
 // patience bounds every wait for something that must come; it is no measure of speed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Run runs the suite. Each case gets a driver and workspaces of its own.
 func Run(t *testing.T, lane Lane) {
