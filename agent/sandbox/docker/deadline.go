@@ -80,6 +80,9 @@ func (h *handle) tell(ctx context.Context) error {
 		h.mu.Unlock()
 		if at == nil {
 			_, err := l.deadline(ctx, clearDeadline, 0)
+			if errors.Is(err, errSilent) {
+				return nil // it has been told: what then holds too long lets go by itself
+			}
 			return err
 		}
 		a, err := l.deadline(ctx, askDeadline, 0)
@@ -114,7 +117,7 @@ func (h *handle) tell(ctx context.Context) error {
 // unpause lets what the engine has paused run again, with the deadline that stands now. The gate and noticing are held.
 func (h *handle) unpause(ctx context.Context) error {
 	h.mu.Lock()
-	l, at, told := h.link, h.deadline, h.told
+	l, at, told := h.link, h.deadline, h.told || h.deadline != nil
 	h.mu.Unlock()
 	if told {
 		// Init finds it when it runs again, before it heeds the one that it has. No answer comes until then.
@@ -135,10 +138,13 @@ func (h *handle) unpause(ctx context.Context) error {
 	h.mu.Lock()
 	h.paused = false
 	h.mu.Unlock()
-	if told || at != nil {
-		return h.tell(ctx)
+	if !told {
+		return nil
 	}
-	return nil
+	if err := h.tell(ctx); !errors.Is(err, errSilent) {
+		return err
+	}
+	return nil // it is slow, and has been told
 }
 
 // notice makes sure that a deadline that has passed holds, and that the handle knows since when. Whatever depends on

@@ -132,15 +132,17 @@ func (h *handle) letGo(ctx context.Context) error {
 		}
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	if h.holds.Only(hold.Freeze) {
+		// The watch goes on first: running time that is not counted would be a way around the timeout.
+		h.watch.Set(false)
+	}
+	h.stopped = false
+	h.mu.Unlock()
 	if stopped {
-		if h.holds.Only(hold.Freeze) {
-			// The watch goes on first: running time that is not counted would be a way around the timeout.
-			h.watch.Set(false)
-		}
-		h.stopped = false
 		_ = l.send(frameGoOn, 0, 0, nil) // over: there is nobody to go on
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.holds.Drop(hold.Freeze)
 	return nil
 }
