@@ -45,6 +45,9 @@ const (
 	ReasonCrashed = "crashed"
 	// ReasonAPIError is a model API that failed, in the harness's own words.
 	ReasonAPIError = "api_error"
+	// ReasonSecret is a secret that the harness needs and that was deleted, or
+	// cannot be read, since the run was accepted.
+	ReasonSecret = "secret"
 	// ReasonMissing is a harness program that is not on the machine.
 	ReasonMissing = "missing"
 )

@@ -148,7 +148,9 @@ type EnvValue struct {
 	Secret *SecretRef
 }
 
-// SecretRef names a secret. Scope is workspace (default) or user.
+// SecretRef names a secret. Scope SecretWorkspace is the workspace's, SecretUser
+// that of whoever submits the run; without a scope it is the workspace's, and
+// the submitter's own where the workspace has none of that name.
 type SecretRef struct {
 	SecretRef string `json:"secretRef"`
 	Scope     string `json:"scope,omitempty"`
@@ -258,7 +260,7 @@ func (h *HarnessSpec) check(k *checker, path string) {
 			k.add(path+".env", "%q is not a variable name", Clip(name, 40))
 		}
 		if v.Secret != nil && v.Secret.Scope != "" {
-			k.oneOf(path+".env."+name+".scope", v.Secret.Scope, "workspace", "user")
+			k.oneOf(path+".env."+name+".scope", v.Secret.Scope, SecretWorkspace, SecretUser)
 		}
 	}
 	if h.Resources != nil {
