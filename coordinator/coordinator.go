@@ -24,6 +24,7 @@ import (
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -38,6 +39,10 @@ type Config struct {
 	DataDir string
 	// RequireAuth refuses requests without a credential.
 	RequireAuth bool
+	// SecretsKey seals the secrets, in the form that secret.ParseKey reads; empty: the
+	// key file in DataDir. SecretsOldKeys are keys that sealed some of them before.
+	SecretsKey     string
+	SecretsOldKeys []string
 	// AnyHost lets the development mode answer under any host name.
 	AnyHost bool
 	// Local says that a runner inside this process will serve the runtime
@@ -72,7 +77,8 @@ type Coordinator struct {
 }
 
 // Open takes the data directory and brings everything up to the point where it
-// can serve. A *sqlite.HeldError says that another coordinator has it.
+// can serve. A *sqlite.HeldError says that another coordinator has it, a
+// *secret.WrongKeyError that its secrets need another key.
 func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -89,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	if c.db, err = sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(cfg.DataDir, "everdict.db")}); err != nil {
+	if c.db, err = sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(cfg.DataDir, databaseFile)}); err != nil {
 		return nil, err
 	}
 	st, err := store.Open(ctx, c.db)
@@ -100,9 +106,16 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	harnesses := registry.New(st, nil)
+	// Runtimes will refer to secrets as well: they become one more referrer.
+	secrets, err := secret.OpenWith(ctx, secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys),
+		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses}, Log: cfg.Log})
+	if err != nil {
+		return nil, err
+	}
 	c.keys = auth.NewKeys(st, nil)
 	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }})
-	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runners: c.runners, Evidence: c.evidence, Local: cfg.Local, Log: cfg.Log})
+	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runners: c.runners, Evidence: c.evidence,
+		Secrets: secrets, Local: cfg.Local, Log: cfg.Log})
 
 	q := cfg.Lease
 	q.OnChange, q.Log = c.runs.OnChange, cfg.Log
@@ -132,7 +145,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
-		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runners: c.runners,
+		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runners: c.runners, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},
 		Mount:   map[string]http.Handler{"GET " + link.Path: c.gateway},

@@ -18,6 +18,7 @@ import (
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
@@ -31,6 +32,7 @@ type env struct {
 	store   *store.Store
 	keys    *auth.Keys
 	runners *pairing.Runners
+	secrets *secret.Vault
 	runs    *fakeRuns
 	log     *lockedBuffer
 }
@@ -58,9 +60,16 @@ func newEnv(t testing.TB, o options) *env {
 	e := &env{t: t, store: st, keys: auth.NewKeys(st, nil), runners: pairing.New(pairing.Config{Store: st}), log: new(lockedBuffer)}
 	harnesses := registry.New(st, nil)
 	e.runs = newFakeRuns(st, harnesses, e.runners)
+	ring, err := secret.NewKeyring(secret.GenerateKey())
+	if err != nil {
+		t.Fatalf("make a key: %v", err)
+	}
+	if e.secrets, err = secret.Open(t.Context(), secret.Config{Store: st, Keys: ring, Referrers: []secret.Referrer{harnesses}}); err != nil {
+		t.Fatalf("open the secrets: %v", err)
+	}
 	o.auth.Keys, o.auth.Runners = e.keys, e.runners
 	cfg := api.Config{
-		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runners: e.runners, Ready: st.Ping,
+		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
 		Log: slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if o.config != nil {

@@ -75,14 +75,15 @@ func FuzzSmallBodies(f *testing.F) {
 	type all struct {
 		Pair   protocol.PairRequest
 		Key    protocol.KeyRequest
+		Secret protocol.SecretRequest
 		Tags   protocol.Tags
 		Pins   protocol.PinsRequest
 		Choice protocol.Decision
 	}
 	fuzzBody(f, func(a *all) error {
-		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate())
+		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate())
 	},
-		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"}}`)
+		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"}}`)
 }
 
 func TestShellWord(t *testing.T) {

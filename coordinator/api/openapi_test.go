@@ -23,6 +23,7 @@ var promised = []string{
 	"POST /harness-templates", "GET /harness-templates", "POST /harness-templates/validate", "GET /harness-templates/{id}", "GET /harness-templates/{id}/{version}",
 	"POST /runners", "GET /runners", "DELETE /runners/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
+	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
 	"POST /keys", "GET /keys", "DELETE /keys/{id}", "GET /me",
 	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs/json", "GET /docs",
 }
@@ -145,7 +146,7 @@ func hasParameter(op map[string]any, name, in string) bool {
 func TestEveryDescribedRouteIsServed(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, options{})
-	fill := strings.NewReplacer("{id}", "x", "{version}", "1")
+	fill := strings.NewReplacer("{id}", "x", "{version}", "1", "{name}", "X")
 	for _, name := range promised {
 		method, path, _ := strings.Cut(name, " ")
 		r := e.do(method, fill.Replace(path), "")
@@ -278,7 +279,7 @@ func TestOpenAPIBodies(t *testing.T) {
 	if bodies < 12 {
 		t.Errorf("%d operations take a body, want at least 12", bodies)
 	}
-	for _, name := range []string{"RunRequest", "Network", "HarnessSpec", "HarnessInstance", "KeyRequest", "PairRequest", "Decision"} {
+	for _, name := range []string{"RunRequest", "Network", "HarnessSpec", "HarnessInstance", "KeyRequest", "PairRequest", "SecretRequest", "Decision"} {
 		if !described[name] {
 			t.Errorf("no body leads to the schema %s", name)
 		}

@@ -97,6 +97,14 @@ func TestP15_BadInput(t *testing.T) {
 		{name: "unlabelled runner", method: "POST", path: "/runners", body: `{}`, status: 400, code: bad, says: "label"},
 		{name: "unknown capability", method: "POST", path: "/runners", body: `{"label":"a","capabilities":["telepathy"]}`, status: 400, code: bad, says: `unknown capability "telepathy"`},
 		{name: "unknown scope", method: "POST", path: "/keys", body: `{"scopes":["root"]}`, status: 400, code: bad, says: "scopes[0]"},
+		{name: "small secret name", method: "PUT", path: "/secrets/token", body: `{"value":"hunter22"}`, status: 400, code: bad, says: "capital letters", hint: "DEPLOY_TOKEN"},
+		{name: "secret without value", method: "PUT", path: "/secrets/A", body: `{}`, status: 400, code: bad, says: "value: is missing or empty"},
+		{name: "secret without body", method: "PUT", path: "/secrets/A", status: 400, code: bad, says: "value: is missing or empty"},
+		{name: "secret of another kind", method: "PUT", path: "/secrets/A", body: `{"value":77665544}`, status: 400, code: bad, says: "value: want a string, got number"},
+		{name: "secret for whom", method: "PUT", path: "/secrets/A", body: `{"value":"hunter22","scope":"team"}`, status: 400, code: bad, says: "scope"},
+		{name: "unknown secret", method: "DELETE", path: "/secrets/A", status: 404, code: notFound, says: `no secret "A" in workspace default`, hint: "GET /secrets"},
+		{name: "unknown secret of one's own", method: "DELETE", path: "/secrets/A?scope=user", status: 404, code: notFound, says: `no secret "A" in your own`},
+		{name: "unknown scope of a secret", method: "DELETE", path: "/secrets/A?scope=team", status: 400, code: bad, says: "scope: want one of workspace, user"},
 		{name: "no scopes", method: "POST", path: "/keys", body: `{"scopes":[]}`, status: 400, code: bad, says: "scopes: is empty"},
 	}
 	for _, tt := range tests {
@@ -108,7 +116,7 @@ func TestP15_BadInput(t *testing.T) {
 			t.Errorf("%s: hint %q, want it to say %q", tt.name, p.Hint, tt.hint)
 		}
 	}
-	for _, path := range []string{"/runs", "/harnesses", "/harness-templates", "/keys"} {
+	for _, path := range []string{"/runs", "/harnesses", "/harness-templates", "/keys", "/secrets", "/secrets/usage"} {
 		if got := string(e.do("GET", path, "").wants(http.StatusOK).body); got != "[]\n" {
 			t.Errorf("%s after nothing but bad requests = %s, want nothing", path, got)
 		}

@@ -79,6 +79,22 @@ func put[B, A any](path, id, summary string, fn func(*Server, *call, *B) (A, err
 	return taking(http.MethodPut, path, id, summary, http.StatusOK, fn)
 }
 
+// replace puts something in the place of what was there and answers nothing: 204.
+func replace[B any](path, id, summary string, fn func(*Server, *call, *B) error) route {
+	return route{method: http.MethodPut, path: path, id: id, summary: summary, status: http.StatusNoContent, body: *new(B),
+		handle: func(s *Server, c *call) error {
+			body := new(B)
+			if err := c.decode(body); err != nil {
+				return err
+			}
+			if err := fn(s, c, body); err != nil {
+				return err
+			}
+			c.w.WriteHeader(http.StatusNoContent)
+			return nil
+		}}
+}
+
 // remove ends something and answers nothing: 204.
 func remove(path, id, summary string, fn func(*Server, *call) error) route {
 	return route{method: http.MethodDelete, path: path, id: id, summary: summary, status: http.StatusNoContent,
@@ -143,7 +159,7 @@ func (s *Server) routes() []route {
 	var all []route
 	for _, noun := range [][]route{
 		s.runRoutes(), s.evidenceRoutes(), s.liveRoutes(), s.harnessRoutes(), s.templateRoutes(),
-		s.runnerRoutes(), s.keyRoutes(), s.healthRoutes(), s.documentRoutes(),
+		s.runnerRoutes(), s.secretRoutes(), s.keyRoutes(), s.healthRoutes(), s.documentRoutes(),
 	} {
 		all = append(all, noun...)
 	}

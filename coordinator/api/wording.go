@@ -122,7 +122,7 @@ var wordings = map[reflect.Type]map[string]wording{
 	},
 	reflect.TypeFor[protocol.SecretRef](): {
 		"secretRef": {text: "the secret's name"},
-		"scope":     {"whose it is; default workspace", []string{"workspace", "user"}},
+		"scope":     {"whose it is; default: the workspace's, else the submitter's own", []string{protocol.SecretWorkspace, protocol.SecretUser}},
 	},
 	reflect.TypeFor[modelReference](): {
 		"ref":     {text: "a registered model"},
@@ -159,6 +159,10 @@ var wordings = map[reflect.Type]map[string]wording{
 	reflect.TypeFor[protocol.KeyRequest](): {
 		"label":  {text: "what the key is for"},
 		"scopes": {"none above those of the key that asks, and without them the same as its own", []string{protocol.ScopeRead, protocol.ScopeWrite, protocol.ScopeAdmin}},
+	},
+	reflect.TypeFor[protocol.SecretRequest](): {
+		"value": {text: "the value: text of at most 64 KiB. It is kept sealed and never shown again"},
+		"scope": {"whose it is; default workspace", []string{protocol.SecretWorkspace, protocol.SecretUser}},
 	},
 	reflect.TypeFor[protocol.Decision](): {
 		"comment": {text: "what the run, and whoever reads its record, is told"},

@@ -49,6 +49,8 @@ func TestPermissions(t *testing.T) {
 		auth.HarnessesRegister: {"viewer", "write"}, auth.HarnessesDelete: {"admin", "admin"}, auth.TemplatesWrite: {"viewer", "write"},
 		auth.MembersRead: {"viewer", "read"}, auth.SettingsWrite: {"admin", "admin"}, auth.RunnersRead: {"viewer", "read"},
 		auth.RunnersWrite: {"viewer", "write"}, auth.KeysRead: {"viewer", "read"}, auth.KeysWrite: {"viewer", "write"},
+		auth.SecretsRead: {"admin", "admin"}, auth.SecretsWrite: {"admin", "admin"},
+		auth.OwnSecretsRead: {"viewer", "read"}, auth.OwnSecretsWrite: {"viewer", "write"},
 	}
 	roles, scopes := []string{"viewer", "member", "admin"}, []string{"read", "write", "admin"}
 	for action, need := range lowest {

@@ -46,12 +46,18 @@ const (
 	TemplatesWrite    Action = "templates:write"
 	MembersRead       Action = "members:read"
 	SettingsWrite     Action = "settings:write"
+	// SecretsRead and SecretsWrite are about the workspace's secrets.
+	SecretsRead  Action = "secrets:read"
+	SecretsWrite Action = "secrets:write"
 	// RunnersRead and RunnersWrite are about one's own runners, KeysRead and
-	// KeysWrite about one's own keys: every person's, but no runner's.
-	RunnersRead  Action = "runners:read"
-	RunnersWrite Action = "runners:write"
-	KeysRead     Action = "keys:read"
-	KeysWrite    Action = "keys:write"
+	// KeysWrite about one's own keys, OwnSecretsRead and OwnSecretsWrite about one's
+	// own secrets: every person's, but no runner's.
+	RunnersRead     Action = "runners:read"
+	RunnersWrite    Action = "runners:write"
+	KeysRead        Action = "keys:read"
+	KeysWrite       Action = "keys:write"
+	OwnSecretsRead  Action = "own-secrets:read"
+	OwnSecretsWrite Action = "own-secrets:write"
 )
 
 // permission is the lowest role and the scope that permit an action.
@@ -66,10 +72,14 @@ var permissions = map[Action]permission{
 	TemplatesWrite:    {protocol.RoleViewer, protocol.ScopeWrite},
 	MembersRead:       {protocol.RoleViewer, protocol.ScopeRead},
 	SettingsWrite:     {protocol.RoleAdmin, protocol.ScopeAdmin},
+	SecretsRead:       {protocol.RoleAdmin, protocol.ScopeAdmin},
+	SecretsWrite:      {protocol.RoleAdmin, protocol.ScopeAdmin},
 	RunnersRead:       {protocol.RoleViewer, protocol.ScopeRead},
 	RunnersWrite:      {protocol.RoleViewer, protocol.ScopeWrite},
 	KeysRead:          {protocol.RoleViewer, protocol.ScopeRead},
 	KeysWrite:         {protocol.RoleViewer, protocol.ScopeWrite},
+	OwnSecretsRead:    {protocol.RoleViewer, protocol.ScopeRead},
+	OwnSecretsWrite:   {protocol.RoleViewer, protocol.ScopeWrite},
 }
 
 var (

@@ -34,7 +34,12 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 					answer(nil, err)
 					return
 				}
-				answer(g.attempt(ctx, l))
+				a, err := g.attempt(ctx, l)
+				if errors.Is(err, errNext) {
+					g.Pull(ctx, c, req, answer)
+					return
+				}
+				answer(a, err)
 			}()
 		})
 	}
@@ -43,9 +48,21 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 	}
 }
 
-// attempt is a lease with its job, as the runner gets it.
+// errNext says that a run is over before a runner had it: the pull goes on.
+var errNext = errors.New("gateway: the run is over")
+
+// attempt is a lease with its job, as the runner gets it. A run whose job nobody can
+// be given ends here.
 func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, error) {
 	doc, err := g.cfg.Runs.Job(ctx, l)
+	var impossible *protocol.Failure
+	if errors.As(err, &impossible) {
+		if err := g.cfg.Runs.Refuse(context.WithoutCancel(ctx), l.Ref, impossible); err != nil {
+			g.log.Warn("run that cannot run was not ended, its lease will expire", "run", l.Job, "err", err)
+			return nil, err
+		}
+		return nil, errNext
+	}
 	if err != nil {
 		if back := g.unread(ctx, l.Ref, err); back != nil {
 			g.log.Warn("attempt could not be taken back, its lease will expire", "run", l.Job, "err", back)

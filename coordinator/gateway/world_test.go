@@ -16,6 +16,7 @@ import (
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -40,6 +41,8 @@ type world struct {
 	runs     *run.Service
 	runners  *pairing.Runners
 	evidence *evidence.Store
+	registry *registry.Registry
+	secrets  *secret.Vault
 	g        *Gateway
 	url      string
 }
@@ -67,7 +70,12 @@ func newWorld(t *testing.T, configure ...func(*world)) *world {
 	w.evidence, err = evidence.Open(w.ev)
 	must(err)
 	w.runners = pairing.New(pairing.Config{Store: w.store, OnRevoked: func(id string) { w.g.Revoked(id) }})
-	w.runs = run.New(run.Config{Store: w.store, Registry: registry.New(w.store, nil), Runners: w.runners, Evidence: w.evidence, Local: w.local})
+	w.registry = registry.New(w.store, nil)
+	ring, err := secret.NewKeyring(secret.GenerateKey())
+	must(err)
+	w.secrets, err = secret.Open(ctx, secret.Config{Store: w.store, Keys: ring})
+	must(err)
+	w.runs = run.New(run.Config{Store: w.store, Registry: w.registry, Runners: w.runners, Evidence: w.evidence, Secrets: w.secrets, Local: w.local})
 	cfg := w.cfg
 	cfg.OnChange = w.runs.OnChange
 	cfg.Committed = func(events []lease.Event) { w.runs.Committed(events); w.g.Committed(events) }

@@ -9,6 +9,7 @@ import (
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
@@ -20,6 +21,7 @@ type Config struct {
 	Registry *registry.Registry
 	Runners  *pairing.Runners
 	Evidence *evidence.Store
+	Secrets  *secret.Vault
 	// Local says that runners inside this process serve the runtime "local" of
 	// every workspace.
 	Local bool

@@ -29,15 +29,6 @@ func (h Holder) provenance(attempt int64) *protocol.Provenance {
 	return p
 }
 
-// Job is the document that a runner gets with its lease.
-func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
-	sp, err := s.spec(ctx, l.Job)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, Case: sp.Case, Harness: sp.Harness})
-}
-
 // Started acknowledges that a runner has begun: the run is running from here.
 func (s *Service) Started(ctx context.Context, ref lease.Ref, h Holder) error {
 	return s.queue.Started(ctx, ref, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {

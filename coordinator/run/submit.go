@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/lease"
@@ -47,7 +44,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, err
 	}
-	if err := withoutSecrets(&h); err != nil {
+	if err := s.checkSecrets(ctx, p, &h); err != nil {
 		return protocol.Run{}, err
 	}
 	needs := requirements(&req.Case, &h)
@@ -111,21 +108,4 @@ func (s *Service) record(p auth.Principal, req *protocol.RunRequest, h *protocol
 		run.Suspended = &protocol.Suspension{Kind: protocol.ApprovalBeforeStart, Since: now}
 	}
 	return run
-}
-
-// withoutSecrets refuses a harness whose environment names secrets: no attempt
-// could be given their values.
-func withoutSecrets(h *protocol.HarnessSpec) error {
-	var names []string
-	for _, k := range slices.Sorted(maps.Keys(h.Env)) {
-		if v := h.Env[k]; v.Secret != nil {
-			names = append(names, v.Secret.SecretRef)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	return protocol.BadRequest("harness %s@%s needs secrets that this coordinator does not keep: %s", h.ID, h.Version, strings.Join(names, ", ")).
-		WithHint("give plain values in env, or run it on a machine that has the login itself (runtime self:<runner id>)").
-		WithData("secrets", names)
 }

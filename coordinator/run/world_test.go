@@ -16,6 +16,7 @@ import (
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -41,6 +42,8 @@ type world struct {
 	store    *store.Store
 	runners  *pairing.Runners
 	evidence *evidence.Store
+	secrets  *secret.Vault
+	key      secret.Key
 	close    func()
 
 	pulls int
@@ -58,7 +61,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world), configure ...func(
 
 func newWorld(t *testing.T, dir string, configure ...func(*world)) *world {
 	t.Helper()
-	w := &world{t: t, dir: dir, cfg: lease.Config{Limit: &lease.Limit{}}}
+	w := &world{t: t, dir: dir, key: secret.GenerateKey(), cfg: lease.Config{Limit: &lease.Limit{}}}
 	for _, f := range configure {
 		f(w)
 	}
@@ -84,7 +87,12 @@ func (w *world) open() {
 	w.evidence, err = evidence.Open(evidence.Config{Dir: filepath.Join(w.dir, "evidence")})
 	must(err)
 	w.runners = pairing.New(pairing.Config{Store: w.store})
+	ring, err := secret.NewKeyring(w.key)
+	must(err)
+	w.secrets, err = secret.Open(ctx, secret.Config{Store: w.store, Keys: ring})
+	must(err)
 	conf := w.conf
+	conf.Secrets = w.secrets
 	conf.Store, conf.Registry, conf.Runners, conf.Evidence = w.store, registry.New(w.store, nil), w.runners, w.evidence
 	w.s = New(conf)
 	cfg := w.cfg

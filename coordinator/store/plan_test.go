@@ -44,6 +44,9 @@ func TestQueryPlans(t *testing.T) {
 		{"touch", sqlTouchRunner, "PRIMARY KEY", []any{0, "", ""}},
 		{"revoke", sqlRevokeRunner, "PRIMARY KEY", []any{0, "", ""}},
 		{"key by hash", sqlKeyByHash, "sqlite_autoindex_api_keys_2", []any{""}},
+		{"secret", sqlSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
+		{"names of secrets", sqlSecretNames, "sqlite_autoindex_secrets_1", []any{"", "", ""}},
+		{"delete a secret", sqlDeleteSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
 		{"keys", sqlKeys, "api_keys_subject", []any{"", ""}},
 	}
 	yes := true

@@ -1,0 +1,125 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/secret"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// checkSecrets refuses a harness that names secrets which the submitter has not: no
+// attempt could be given their values.
+func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protocol.HarnessSpec) error {
+	var refs []protocol.SecretRef
+	for _, ref := range h.SecretEnv() {
+		refs = append(refs, ref)
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	missing, err := s.cfg.Secrets.Missing(ctx, secret.Owner{Workspace: p.Workspace, Subject: p.Subject}, refs)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return protocol.BadRequest("harness %s@%s needs secrets that are not there: %s", h.ID, h.Version, strings.Join(missing, ", ")).
+		WithHint("%s", setSecretHint(missing)).WithData("secrets", missing)
+}
+
+// setSecretHint is how to set the first of the secrets that are missing.
+func setSecretHint(missing []string) string {
+	if name, own := strings.CutPrefix(missing[0], protocol.SecretUser+":"); own {
+		return "set your own: everdict secrets set " + name + " --scope user"
+	}
+	return "an admin sets it for the workspace: everdict secrets set " + missing[0] + "; with --scope user anybody for themselves"
+}
+
+// Job is the document that a runner gets with its lease. The values of secrets are
+// looked up now, and are nowhere but in the answer: it must go to the runner and be
+// forgotten (P12). A *protocol.Failure says that no attempt can have one: see Refuse.
+func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
+	sp, err := s.spec(ctx, l.Job)
+	if err != nil {
+		return nil, err
+	}
+	env, err := s.secretEnv(ctx, l, &sp.Harness)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, Case: sp.Case, Harness: sp.Harness, Env: env})
+}
+
+// secretEnv are the variables of a harness whose values are secrets, with the values.
+func (s *Service) secretEnv(ctx context.Context, l lease.Lease, h *protocol.HarnessSpec) (map[string]string, error) {
+	var env map[string]string
+	var of secret.Owner
+	var missing []string
+	for variable, ref := range h.SecretEnv() {
+		if env == nil {
+			r, err := s.cfg.Store.Run(ctx, l.Workspace, l.Job)
+			if err != nil {
+				return nil, fmt.Errorf("run: find who submitted %s: %w", l.Job, err)
+			}
+			env, of = map[string]string{}, secret.Owner{Workspace: l.Workspace, Subject: r.CreatedBy}
+		}
+		value, err := s.cfg.Secrets.Resolve(ctx, of, ref)
+		var unreadable *secret.UnreadableError
+		switch {
+		case errors.Is(err, secret.ErrNotFound):
+			missing = append(missing, ref.String())
+		case errors.As(err, &unreadable):
+			s.log.ErrorContext(ctx, "secret does not open: its row was damaged or changed", "run", l.Job, "err", err)
+			return nil, secretFailure(fmt.Sprintf("harness %s@%s needs the secret %s, which cannot be read any more: set it again", h.ID, h.Version, ref))
+		case err != nil:
+			return nil, err
+		default:
+			env[variable] = value
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return nil, secretFailure(fmt.Sprintf("harness %s@%s needs secrets that are not there any more: %s", h.ID, h.Version,
+			strings.Join(slices.Compact(missing), ", ")))
+	}
+	return env, nil
+}
+
+func secretFailure(message string) *protocol.Failure {
+	return &protocol.Failure{Stage: protocol.StageDispatch, Class: protocol.ClassConfig, Reason: protocol.ReasonSecret,
+		Code: protocol.CodeBadRequest, Message: message}
+}
+
+// errBegun says that an attempt which runs is not refused any more.
+var errBegun = errors.New("the attempt has begun")
+
+// Refuse ends a run whose job no attempt can be given, with the failure that Job
+// returned. The attempt was leased and never started.
+func (s *Service) Refuse(ctx context.Context, ref lease.Ref, f *protocol.Failure) error {
+	err := s.queue.Settle(ctx, ref, lease.Result{Outcome: lease.Failed, Reason: f.Message}, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		if ev.Started {
+			return errBegun // it has what it needs; this was the answer to a pull that was repeated
+		}
+		if err := s.endAttempt(tx, ev, protocol.AttemptReleased, f.Message); err != nil {
+			return err
+		}
+		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+			fail(r, f, protocol.At(ev.At))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.event(tx, ev, protocol.RunSettled, f.Message)
+	}))
+	if err != nil {
+		return fmt.Errorf("run: refuse %s: %w", ref.Job, err)
+	}
+	return nil
+}

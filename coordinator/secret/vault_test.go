@@ -1,0 +1,212 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// TestP12_ValuesAreSealedAtRest: no file of the data directory holds a value, before
+// and after it was replaced, and what is listed is names.
+func TestP12_ValuesAreSealedAtRest(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	p.set(v, ann, protocol.SecretWorkspace, "TOKEN", value)
+	p.set(v, ann, protocol.SecretUser, "TOKEN", value+" of ann")
+	p.set(v, ann, protocol.SecretWorkspace, "TOKEN", value+" again")
+	p.wants(v, ann, named("TOKEN"), value+" again")
+	list, err := v.List(t.Context(), ann, protocol.SecretWorkspace, protocol.SecretUser)
+	if err != nil || len(list) != 2 || list[0].Scope != protocol.SecretWorkspace || list[1].Scope != protocol.SecretUser || list[0].UpdatedAt.IsZero() {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	files, err := filepath.Glob(p.dir + "/*")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("the data directory has %v, %v", files, err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(content, []byte(value[:12])) {
+			t.Errorf("%s holds the value", file)
+		}
+	}
+	if log := p.log.String(); strings.Contains(log, value[:12]) {
+		t.Errorf("the log holds the value: %s", log)
+	}
+	if st, err := os.Stat(p.keys.File); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the key file: %v, %v, want it for its owner only", st, err)
+	}
+	rows := p.rows()
+	if bytes.Equal(rows[0].DataKey, rows[1].DataKey) || rows[0].KeyID == "" {
+		t.Errorf("rows share a data key, or name no key: %+v", rows)
+	}
+}
+
+// TestP12_ARowCannotStandForAnother: whoever can write the database, and has no key,
+// cannot make one secret pass for another one.
+func TestP12_ARowCannotStandForAnother(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	p.set(v, ann, protocol.SecretWorkspace, "A", "value of the workspace")
+	from, err := p.store.Secret(t.Context(), ann.key(protocol.SecretWorkspace, "A"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := Owner{"other", "ann"}
+	for name, row := range map[string]struct {
+		owner Owner
+		scope string
+		name  string
+	}{
+		"another name":      {ann, protocol.SecretWorkspace, "B"},
+		"another scope":     {ann, protocol.SecretUser, "A"},
+		"another person's":  {bob, protocol.SecretUser, "A"},
+		"another workspace": {other, protocol.SecretWorkspace, "A"},
+	} {
+		p.set(v, row.owner, row.scope, row.name, "its own value")
+		own, err := p.store.Secret(t.Context(), row.owner.key(row.scope, row.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, swapped := range map[string]store.SecretRecord{
+			"whole":    {SecretKey: own.SecretKey, KeyID: from.KeyID, DataKey: from.DataKey, Sealed: from.Sealed},
+			"value":    {SecretKey: own.SecretKey, KeyID: own.KeyID, DataKey: own.DataKey, Sealed: from.Sealed},
+			"data key": {SecretKey: own.SecretKey, KeyID: own.KeyID, DataKey: from.DataKey, Sealed: own.Sealed},
+		} {
+			if err := p.store.PutSecret(t.Context(), swapped); err != nil {
+				t.Fatal(err)
+			}
+			got, err := v.Resolve(t.Context(), row.owner, named(row.name, row.scope))
+			var unreadable *UnreadableError
+			if !errors.As(err, &unreadable) || got != "" {
+				t.Errorf("%s, %s of A put there: got %q, %v, want an UnreadableError", name, what, got, err)
+			}
+		}
+	}
+}
+
+// TestTiers: the workspace's secret comes first, a scope chooses, and nobody gets what
+// is another person's.
+func TestTiers(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	p.set(v, ann, protocol.SecretWorkspace, "BOTH", "ours")
+	p.set(v, ann, protocol.SecretUser, "BOTH", "ann's")
+	p.set(v, ann, protocol.SecretUser, "MINE", "ann's alone")
+	p.set(v, Owner{"other", "ann"}, protocol.SecretWorkspace, "ELSEWHERE", "theirs")
+	p.wants(v, ann, named("BOTH"), "ours")
+	p.wants(v, ann, named("BOTH", protocol.SecretWorkspace), "ours")
+	p.wants(v, ann, named("BOTH", protocol.SecretUser), "ann's")
+	p.wants(v, bob, named("BOTH"), "ours")
+	p.wants(v, ann, named("MINE"), "ann's alone")
+	p.wants(v, ann, named("MINE", protocol.SecretUser), "ann's alone")
+	for _, row := range []struct {
+		of  Owner
+		ref protocol.SecretRef
+	}{
+		{bob, named("MINE")}, {bob, named("BOTH", protocol.SecretUser)}, {ann, named("MINE", protocol.SecretWorkspace)},
+		{ann, named("ELSEWHERE")}, {Owner{Workspace: "default"}, named("MINE")}, {ann, named("both")},
+	} {
+		if got, err := v.Resolve(t.Context(), row.of, row.ref); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s of %+v: got %q, %v, want ErrNotFound", row.ref, row.of, got, err)
+		}
+	}
+	missing, err := v.Missing(t.Context(), bob, []protocol.SecretRef{named("Z"), named("MINE", protocol.SecretUser), named("BOTH"), named("MINE"), named("Z")})
+	if want := []string{"MINE", "Z", "user:MINE"}; err != nil || !slices.Equal(missing, want) {
+		t.Errorf("missing %q, %v, want %q", missing, err, want)
+	}
+}
+
+func TestP15_BadSecretsChangeNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	const telling = "a-value-that-tells"
+	for what, row := range map[string]struct {
+		name string
+		req  protocol.SecretRequest
+	}{
+		"small letters":   {"token", protocol.SecretRequest{Value: telling}},
+		"a digit first":   {"1TOKEN", protocol.SecretRequest{Value: telling}},
+		"no name":         {"", protocol.SecretRequest{Value: telling}},
+		"a path":          {"../TOKEN", protocol.SecretRequest{Value: telling}},
+		"a line break":    {"TOKEN\n", protocol.SecretRequest{Value: telling}},
+		"a long name":     {strings.Repeat("A", protocol.MaxNameBytes+1), protocol.SecretRequest{Value: telling}},
+		"no value":        {"TOKEN", protocol.SecretRequest{}},
+		"an unknown wish": {"TOKEN", protocol.SecretRequest{Value: telling, Scope: "everybody"}},
+		"a NUL byte":      {"TOKEN", protocol.SecretRequest{Value: telling + "\x00"}},
+		"no text":         {"TOKEN", protocol.SecretRequest{Value: telling + "\uFFFD"}},
+		"too long":        {"TOKEN", protocol.SecretRequest{Value: strings.Repeat(telling, protocol.MaxSecretBytes/len(telling)+1)}},
+	} {
+		err := v.Set(t.Context(), ann, row.name, row.req)
+		var problem *protocol.Problem
+		if !errors.As(err, &problem) || problem.Code != protocol.CodeBadRequest || problem.Message == "" {
+			t.Errorf("%s: got %v, want a problem", what, err)
+		} else if strings.Contains(problem.Error(), telling) {
+			t.Errorf("%s: the problem repeats the value: %v", what, err)
+		}
+	}
+	if rows := p.rows(); len(rows) != 0 {
+		t.Errorf("afterwards there are %+v", rows)
+	}
+	var problem *protocol.Problem
+	if err := v.Delete(t.Context(), ann, protocol.SecretWorkspace, "TOKEN"); !errors.As(err, &problem) || problem.Code != protocol.CodeNotFound || problem.Hint == "" {
+		t.Errorf("delete what is not there: got %v, want a 404 with a hint", err)
+	}
+}
+
+// uses refers to secrets.
+type uses []protocol.SecretRef
+
+func (u uses) EachSecretRef(_ context.Context, workspace string, fn func(protocol.SecretRef, protocol.SecretUse)) error {
+	for _, ref := range u {
+		fn(ref, protocol.SecretUse{Kind: protocol.SecretUseHarness, Field: protocol.SecretUseEnv, Label: workspace + " " + ref.String()})
+	}
+	return nil
+}
+
+// TestUsage: a reference counts for the secret that it would find.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	v.cfg.Referrers = []Referrer{uses{named("A"), named("A", protocol.SecretUser)}, uses{named("B"), named("B", protocol.SecretWorkspace), named("C")}}
+	p.set(v, ann, protocol.SecretWorkspace, "A", value)
+	p.set(v, ann, protocol.SecretUser, "A", value)
+	p.set(v, ann, protocol.SecretUser, "B", value)
+	p.set(v, ann, protocol.SecretWorkspace, "UNUSED", value)
+	usage, err := v.Usage(t.Context(), ann, protocol.SecretWorkspace, protocol.SecretUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, u := range usage {
+		if u.Refs == nil {
+			t.Errorf("the references of %s are null", u.Name)
+		}
+		key := u.Scope + " " + u.Name
+		got[key] = []string{}
+		for _, r := range u.Refs {
+			got[key] = append(got[key], r.Label)
+		}
+	}
+	want := map[string][]string{"workspace A": {"default A"}, "workspace UNUSED": {}, "user A": {"default user:A"}, "user B": {"default B"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("usage (-want +got):\n%s", diff)
+	}
+}
