@@ -8,8 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol/link"
@@ -19,6 +21,10 @@ import (
 const drainGrace = 10 * time.Second
 
 func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
+	// Values of secrets are in the memory, and their key may be in the environment.
+	if err := process.HideSelf(); err != nil {
+		o.Log.Warn("other programs of this user can look into the coordinator", "err", err)
+	}
 	s, err := open(ctx, o, coordinatorConfig(o))
 	if err != nil {
 		return err
@@ -39,7 +45,8 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 
 func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 	return coordinator.Config{
-		DataDir: o.DataDir, RequireAuth: o.RequireAuth, AnyHost: o.InsecureListenWithoutAuth,
+		DataDir: o.DataDir, SecretsKey: o.SecretsKey, SecretsOldKeys: o.SecretsOldKeys,
+		RequireAuth: o.RequireAuth, AnyHost: o.InsecureListenWithoutAuth,
 		Lease: lease.Config{
 			TTL: o.Lease.TTL, StartAck: o.Lease.StartAck, OnlineWindow: o.Lease.OnlineWindow,
 			QueueDeadline: o.Lease.QueueDeadline, Aging: o.Lease.Aging, MaxAttempts: o.Lease.MaxAttempts,
@@ -63,6 +70,10 @@ func timing(l cli.LeaseTimings) link.Timing {
 		Ping:             l.TTL / 4,
 		DeadPeer:         max(l.TTL*2/3, 2*l.Heartbeat+l.TTL/6),
 	}
+}
+
+func rotateSecretsKey(ctx context.Context, o cli.CoordinatorOptions) (secret.Rotation, error) {
+	return coordinator.RotateSecretsKey(ctx, coordinatorConfig(o))
 }
 
 // server is a coordinator with its listener.

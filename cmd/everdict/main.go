@@ -15,13 +15,14 @@ var version string
 func main() {
 	version = cli.Version(version)
 	os.Exit(cli.Main(cli.Hooks{
-		Version:     version,
-		Seclude:     process.Seclude,
-		Coordinator: runCoordinator,
-		Runner:      runRunner,
-		Doctor:      runDoctor,
-		GC:          runGC,
-		Up:          runUp,
-		RunLocal:    runLocal,
+		Version:          version,
+		Seclude:          process.Seclude,
+		Coordinator:      runCoordinator,
+		Runner:           runRunner,
+		RotateSecretsKey: rotateSecretsKey,
+		Doctor:           runDoctor,
+		GC:               runGC,
+		Up:               runUp,
+		RunLocal:         runLocal,
 	}))
 }

@@ -102,8 +102,6 @@ func TestP15_BadInput(t *testing.T) {
 		{name: "secret without body", method: "PUT", path: "/secrets/A", status: 400, code: bad, says: "value: is missing or empty"},
 		{name: "secret of another kind", method: "PUT", path: "/secrets/A", body: `{"value":77665544}`, status: 400, code: bad, says: "value: want a string, got number"},
 		{name: "secret for whom", method: "PUT", path: "/secrets/A", body: `{"value":"hunter22","scope":"team"}`, status: 400, code: bad, says: "scope"},
-		{name: "unknown secret", method: "DELETE", path: "/secrets/A", status: 404, code: notFound, says: `no secret "A" in workspace default`, hint: "GET /secrets"},
-		{name: "unknown secret of one's own", method: "DELETE", path: "/secrets/A?scope=user", status: 404, code: notFound, says: `no secret "A" in your own`},
 		{name: "unknown scope of a secret", method: "DELETE", path: "/secrets/A?scope=team", status: 400, code: bad, says: "scope: want one of workspace, user"},
 		{name: "no scopes", method: "POST", path: "/keys", body: `{"scopes":[]}`, status: 400, code: bad, says: "scopes: is empty"},
 	}

@@ -103,7 +103,7 @@ func TestP12_SecretsOverHTTP(t *testing.T) {
 	do("PUT", "/secrets/BAD", `["`+value+`"]`, http.StatusBadRequest)
 	do("DELETE", "/secrets/DEPLOY_TOKEN", "", http.StatusNoContent)
 	do("DELETE", "/secrets/MINE?scope=user", "", http.StatusNoContent)
-	do("DELETE", "/secrets/MINE?scope=user", "", http.StatusNotFound)
+	do("DELETE", "/secrets/MINE?scope=user", "", http.StatusNoContent) // the answer to the first may have been lost
 	if got := e.listed(); got != "" {
 		t.Errorf("after their deletion, %s", got)
 	}

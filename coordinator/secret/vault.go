@@ -151,17 +151,12 @@ func (v *Vault) Set(ctx context.Context, o Owner, name string, req protocol.Secr
 	return v.cfg.Store.PutSecret(ctx, record)
 }
 
-// Delete ends a secret of o; one that is not there is a 404, since a name that was
-// misspelt must not pass for a secret that is gone.
+// Delete ends a secret of o: attempts that are handed out from now on do without. To
+// delete one that is not there is no error.
 func (v *Vault) Delete(ctx context.Context, o Owner, scope, name string) error {
 	err := v.cfg.Store.DeleteSecret(ctx, o.key(scope, name))
 	if errors.Is(err, store.ErrNotFound) {
-		whose := "workspace " + o.Workspace
-		if scope == protocol.SecretUser {
-			whose = "your own secrets there"
-		}
-		return protocol.NotFound("no secret %q in %s", protocol.Clip(name, 80), whose).
-			WithHint("GET /secrets lists them; the scope is %s or %s", protocol.SecretWorkspace, protocol.SecretUser)
+		return nil
 	}
 	return err
 }

@@ -45,6 +45,7 @@ hurries.`,
 		},
 	}
 	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, leaseKeys...)...)
+	cmd.AddCommand(a.rotateSecretsKeyCommand())
 	return cmd
 }
 
@@ -62,7 +63,7 @@ func (a *app) served(ctx context.Context, err error) error {
 	if interrupted(ctx) != 0 && errors.Is(err, context.Canceled) {
 		return nil
 	}
-	return err
+	return secretsKeyAdvice(err)
 }
 
 // coordinatorOptions checks what configuration says about a coordinator; runner
@@ -81,6 +82,9 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	}
 	var err error
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
+		return o, err
+	}
+	if err := a.secretsKeys(&o); err != nil {
 		return o, err
 	}
 	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner}

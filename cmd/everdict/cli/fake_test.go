@@ -30,7 +30,8 @@ type fake struct {
 	specs  map[string][]json.RawMessage
 	rows   []protocol.Runner
 	keys   []protocol.Key
-	bad    map[string]int // path -> how many 503 it still answers
+	values map[protocol.SecretRef]string // of secrets, by name and scope
+	bad    map[string]int                // path -> how many 503 it still answers
 	serial int
 }
 
@@ -47,7 +48,7 @@ type fakeRun struct {
 
 func newFake(t *testing.T) *fake {
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &fake{t: t, ctx: ctx, change: make(chan struct{}), specs: map[string][]json.RawMessage{}, bad: map[string]int{}}
+	f := &fake{t: t, ctx: ctx, change: make(chan struct{}), specs: map[string][]json.RawMessage{}, values: map[protocol.SecretRef]string{}, bad: map[string]int{}}
 	t.Cleanup(func() { cancel(); f.wg.Wait() })
 	return f
 }
@@ -84,6 +85,7 @@ func (f *fake) serve(cut bool) string {
 	}
 	f.runRoutes(mux, handle, cut)
 	f.otherRoutes(handle)
+	f.secretRoutes(handle)
 	mux.HandleFunc("GET /teapot/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusBadGateway)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/doctor"
+	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
 )
@@ -23,6 +24,8 @@ type Hooks struct {
 	// Coordinator serves until ctx is cancelled and then drains. nil is exit code
 	// 0; an *ExitError chooses another.
 	Coordinator func(ctx context.Context, o CoordinatorOptions) error
+	// RotateSecretsKey gives the secrets in a data directory a new key.
+	RotateSecretsKey func(ctx context.Context, o CoordinatorOptions) (secret.Rotation, error)
 	// Runner works until ctx is cancelled and then drains.
 	Runner func(ctx context.Context, o RunnerOptions) error
 	// Doctor finds out what this machine can do as the runner that o describes.
@@ -45,7 +48,11 @@ type CoordinatorOptions struct {
 	Listen                    string
 	RequireAuth               bool
 	InsecureListenWithoutAuth bool
-	Lease                     LeaseTimings
+	// SecretsKey is a key as secret.ParseKey reads it; empty: the key file in DataDir.
+	// SecretsOldKeys sealed secrets before.
+	SecretsKey     string
+	SecretsOldKeys []string
+	Lease          LeaseTimings
 	// PoolMaxConcurrent is the slot limit of a pool that states none.
 	PoolMaxConcurrent int
 	Log               *slog.Logger

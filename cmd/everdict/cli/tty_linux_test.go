@@ -15,9 +15,12 @@ import (
 // would get it.
 type terminal struct {
 	screen *os.File
-	mu     sync.Mutex
-	text   strings.Builder
-	done   chan struct{}
+	// keyboard is where a person types.
+	keyboard *os.File
+	fd       int // of the keyboard; asking it for that again would be a race
+	mu       sync.Mutex
+	text     strings.Builder
+	done     chan struct{}
 }
 
 func newTerminal(t *testing.T) *terminal {
@@ -34,7 +37,7 @@ func newTerminal(t *testing.T) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	term := &terminal{done: make(chan struct{})}
+	term := &terminal{keyboard: master, fd: fd, done: make(chan struct{})}
 	if term.screen, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		t.Fatal(err)
 	}

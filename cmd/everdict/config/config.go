@@ -301,8 +301,22 @@ func (c *Config) List(name string) []string { return splitList(c.String(name)) }
 
 // Secret is the value of a secret key, read from the file that file:PATH names.
 // It is one line.
-func (c *Config) Secret(name string) (string, error) {
-	v := c.String(name)
+func (c *Config) Secret(name string) (string, error) { return c.secret(name, c.String(name)) }
+
+// Secrets is Secret for a key of kind List.
+func (c *Config) Secrets(name string) ([]string, error) {
+	var values []string
+	for _, v := range c.List(name) {
+		value, err := c.secret(name, v)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	return values, nil
+}
+
+func (c *Config) secret(name, v string) (string, error) {
 	path, isFile := strings.CutPrefix(v, "file:")
 	if !isFile {
 		return strings.TrimSpace(v), nil
@@ -338,7 +352,22 @@ func (c *Config) Settings() []Setting {
 // its kind; where it is kept is no secret.
 func (c *Config) shown(k Key) string {
 	v := c.text(k.Name)
-	if !k.Secret || v == "" || v == "-" || strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fd:") {
+	if !k.Secret {
+		return v
+	}
+	if k.Kind != List {
+		return masked(v)
+	}
+	var all []string
+	for _, one := range splitList(v) {
+		all = append(all, masked(one))
+	}
+	return strings.Join(all, ",")
+}
+
+// masked is a secret as it may be shown.
+func masked(v string) string {
+	if v == "" || v == "-" || strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fd:") {
 		return v
 	}
 	for _, prefix := range []string{"ak_", "rnr_"} {

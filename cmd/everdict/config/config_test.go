@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -224,6 +225,8 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 		p := newPlace(t, nil)
 		p.env["EVERDICT_API_KEY"] = row.value
 		p.env["EVERDICT_RUNNER_TOKEN"] = row.value
+		p.env["EVERDICT_SECRETS_KEY"] = row.value
+		p.env["EVERDICT_SECRETS_OLD_KEYS"] = row.value
 		c, err := p.load(t)
 		if err != nil {
 			t.Fatal(err)
@@ -235,9 +238,36 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 		}
 	}
 	for _, k := range Schema("/home", func(string) string { return "" }) {
-		if k.Name == APIKey && k.Flag != "" {
-			t.Error("the API key has a flag: it would stand in argv")
+		if (k.Name == APIKey || k.Name == SecretsKey || k.Name == SecretsOldKeys) && k.Flag != "" {
+			t.Errorf("%s has a flag: it would stand in argv", k.Name)
 		}
+	}
+}
+
+// TestP12_ListsOfSecrets: each element is read, and masked, by itself.
+func TestP12_ListsOfSecrets(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, map[string]string{"key": "old-1\n"})
+	file := "file:" + filepath.Join(filepath.Dir(p.home), "key")
+	p.env["EVERDICT_SECRETS_OLD_KEYS"] = file + ", old-2"
+	c, err := p.load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Secrets(SecretsOldKeys); err != nil || !slices.Equal(got, []string{"old-1", "old-2"}) {
+		t.Errorf("read %q, %v", got, err)
+	}
+	for _, s := range c.Settings() {
+		if s.Key == SecretsOldKeys && s.Value != file+",********" {
+			t.Errorf("shown as %q", s.Value)
+		}
+	}
+	p.env["EVERDICT_SECRETS_OLD_KEYS"] = "file:nowhere"
+	if c, err = p.load(t); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Secrets(SecretsOldKeys); err == nil || !strings.Contains(err.Error(), "$EVERDICT_SECRETS_OLD_KEYS") {
+		t.Errorf("a missing file gave %v", err)
 	}
 }
 

@@ -55,6 +55,8 @@ const (
 	LogFormat = "log_format"
 
 	DataDir           = "coordinator.data_dir"
+	SecretsKey        = "coordinator.secrets_key"
+	SecretsOldKeys    = "coordinator.secrets_old_keys"
 	Listen            = "coordinator.listen"
 	RequireAuth       = "coordinator.require_auth"
 	InsecureListen    = "coordinator.insecure_listen_without_auth"
@@ -105,6 +107,8 @@ func Schema(home string, getenv func(string) string) []Key {
 		{LogFormat, "log-format", "EVERDICT_LOG_FORMAT", String, "text", false, "text or json"},
 
 		{DataDir, "data-dir", "EVERDICT_DATA_DIR", String, filepath.Join(data, "everdict"), false, "directory of the database and the evidence"},
+		{SecretsKey, "", "EVERDICT_SECRETS_KEY", String, "", true, "32 bytes in base64 that seal the secrets, or file:PATH of them; empty: the file secrets.key in the data directory; never a flag"},
+		{SecretsOldKeys, "", "EVERDICT_SECRETS_OLD_KEYS", List, "", true, "keys that sealed secrets before, as secrets_key: at the start those are sealed anew"},
 		{Listen, "listen", "EVERDICT_LISTEN", String, "127.0.0.1:8787", false, "address to listen on"},
 		{RequireAuth, "require-auth", "EVERDICT_REQUIRE_AUTH", Bool, "false", false, "refuse requests without an API key"},
 		{InsecureListen, "insecure-listen-without-auth", "EVERDICT_INSECURE_LISTEN_WITHOUT_AUTH", Bool, "false", false, "listen beyond loopback although everybody who reaches the address can run commands here"},
