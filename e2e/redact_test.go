@@ -52,10 +52,10 @@ true
 
 // needles are what may be nowhere: pieces of the key, so that a half is found as
 // well, and of its encodings at each alignment.
-func needles() []string {
+func needles(key string) []string {
 	var out []string
-	for at := 13; at+14 <= len(hostKey); at += 17 {
-		piece := hostKey[at : at+14]
+	for at := 13; at+14 <= len(key); at += 17 {
+		piece := key[at : at+14]
 		out = append(out, piece, url.QueryEscape(piece), url.PathEscape(piece), hex.EncodeToString([]byte(piece)))
 		quoted, _ := json.Marshal(piece)
 		out = append(out, string(quoted[1:len(quoted)-1]))
@@ -70,7 +70,12 @@ func needles() []string {
 
 func search(t *testing.T, where string, content []byte) {
 	t.Helper()
-	for _, n := range needles() {
+	searchFor(t, hostKey, where, content)
+}
+
+func searchFor(t *testing.T, key, where string, content []byte) {
+	t.Helper()
+	for _, n := range needles(key) {
 		if i := bytes.Index(content, []byte(n)); i >= 0 {
 			t.Errorf("%s holds %q of the key: ...%q...", where, n, content[max(0, i-80):min(len(content), i+len(n)+80)])
 			return
@@ -81,11 +86,16 @@ func search(t *testing.T, where string, content []byte) {
 // searchDir looks into every file below dir.
 func searchDir(t *testing.T, what, dir string) (files int) {
 	t.Helper()
+	return searchDirFor(t, hostKey, what, dir)
+}
+
+func searchDirFor(t *testing.T, key, what, dir string) (files int) {
+	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		search(t, what+": the name "+path, []byte(path))
+		searchFor(t, key, what+": the name "+path, []byte(path))
 		if !d.Type().IsRegular() {
 			return nil
 		}
@@ -94,12 +104,12 @@ func searchDir(t *testing.T, what, dir string) (files int) {
 			return err
 		}
 		files++
-		search(t, what+": "+path, content)
+		searchFor(t, key, what+": "+path, content)
 		if z, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
 			if content, err = io.ReadAll(z); err != nil {
 				return err
 			}
-			search(t, what+": "+path+" (unpacked)", content)
+			searchFor(t, key, what+": "+path+" (unpacked)", content)
 		}
 		return nil
 	})
