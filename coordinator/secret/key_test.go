@@ -91,8 +91,12 @@ func TestP15_AWrongKeyChangesNothing(t *testing.T) {
 	} {
 		p.keys = keys
 		var e *WrongKeyError
-		if _, err := p.open(); !errors.As(err, &e) || !strings.Contains(err.Error(), right.ID()) || e.Given == right.ID() {
-			t.Errorf("%s: got %v, want it to name %s", name, err, right.ID())
+		says := "the key given is " + wrong.ID()
+		if keys.Current == "" {
+			says = "no key is given"
+		}
+		if _, err := p.open(); !errors.As(err, &e) || !strings.Contains(err.Error(), right.ID()+", and "+says) {
+			t.Errorf("%s: got %v, want it to name %s, and that %s", name, err, right.ID(), says)
 		}
 		if got := fmt.Sprint(p.rows()); got != before || p.keyFile() != "" {
 			t.Errorf("%s: a row was changed, or a key file made", name)

@@ -81,8 +81,8 @@ func OpenWith(ctx context.Context, k Keys, cfg Config) (*Vault, error) {
 	if keys.fresh {
 		// Before anything is sealed by it: a key that is lost opens nothing.
 		ids, err := cfg.Store.SecretKeyIDs(ctx)
-		if err == nil {
-			err = check(ring, ids)
+		if err == nil && len(ids) > 0 {
+			err = &WrongKeyError{Wanted: ids}
 		}
 		if err == nil {
 			err = writeKeyFile(k.File, keys.own)

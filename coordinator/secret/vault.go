@@ -46,14 +46,17 @@ type Vault struct{ cfg Config }
 // keys and reveal nothing of them.
 type WrongKeyError struct {
 	Wanted []string
-	// Given is the key that would seal from now on.
+	// Given is the key that would seal from now on; empty: none was given.
 	Given string
 }
 
 // Error implements error.
 func (e *WrongKeyError) Error() string {
-	return fmt.Sprintf("secret: the secrets in this database are sealed by the key %s, which is not given (the key given is %s)",
-		strings.Join(e.Wanted, " and the key "), e.Given)
+	given := "no key is given"
+	if e.Given != "" {
+		given = "the key given is " + e.Given
+	}
+	return fmt.Sprintf("secret: the secrets in this database are sealed by the key %s, and %s", strings.Join(e.Wanted, " and the key "), given)
 }
 
 // Open returns the secrets in cfg.Store once it is certain that cfg.Keys open them.

@@ -228,7 +228,8 @@ type Attempt struct {
 	AttemptRef
 	// TTL is the lease's life from the offer on.
 	TTL Duration `json:"ttl_ms,omitempty"`
-	// Payload is the job document, opaque to this package, at most MaxJob bytes.
+	// Payload is the job document, opaque to this package, at most MaxJob bytes. It can hold the values of secrets:
+	// neither end logs it or keeps it.
 	Payload json.RawMessage `json:"-"`
 }
 

@@ -46,7 +46,7 @@ EVERDICT_SECRETS_OLD_KEYS, and start the coordinator.`,
 			if a.forPrograms() {
 				return a.json(done)
 			}
-			fmt.Fprintf(a.out, "%d secrets are sealed by %s now, and not by %s any more\n", done.Secrets, cell(done.KeyID), cell(done.Before))
+			fmt.Fprintf(a.out, "%s sealed by %s now, and not by %s any more\n", plural(done.Secrets, "secret"), cell(done.KeyID), cell(done.Before))
 			a.hint("  copies of the database that were made before still need the old key, which is gone")
 			return nil
 		},
@@ -87,7 +87,7 @@ func secretsKeyAdvice(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return &adviceError{err, "give that key in EVERDICT_SECRETS_KEY or, to replace it, in EVERDICT_SECRETS_OLD_KEYS beside the new one; nothing was changed"}
+	return &adviceError{err, "give that key in EVERDICT_SECRETS_KEY or as the file secrets.key in the data directory; to replace it, in EVERDICT_SECRETS_OLD_KEYS beside the new one. Nothing was changed"}
 }
 
 // rotationAdvice adds what to do when the key cannot be replaced.

@@ -82,12 +82,12 @@ programs and the shell's history would see it. The line break at the end of a va
 			if a.forPrograms() {
 				return a.json(map[string]string{"name": args[0], "scope": req.Scope})
 			}
-			whose := "for the workspace"
+			whose, scope := "for the workspace", ""
 			if req.Scope == protocol.SecretUser {
-				whose = "for you alone"
+				whose, scope = "for you alone", `, "scope": "user"`
 			}
 			fmt.Fprintf(a.out, "%s set %s\n", cell(args[0]), whose)
-			a.hint(`  a harness gets it by "env": {"VARIABLE": {"secretRef": "%s"}}`, args[0])
+			a.hint(`  a harness gets it by "env": {"VARIABLE": {"secretRef": "%s"%s}}`, args[0], scope)
 			return nil
 		},
 	}

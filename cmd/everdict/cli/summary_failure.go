@@ -41,6 +41,8 @@ func (s *summary) failure() {
 	switch {
 	case f.Reason == protocol.ReasonCancelled, f.Reason == protocol.ReasonRejected:
 		// A person ended it: whether it would have succeeded is another question.
+	case f.Reason == protocol.ReasonSecret:
+		lines = append(lines, "submit it again when the secret is set: everdict secrets set NAME")
 	case f.Retryable:
 		lines = append(lines, "the same run can succeed when it is tried again")
 	default:
