@@ -367,6 +367,11 @@ func TestP15_TheProgramAndItsKey(t *testing.T) {
 		t.Errorf("afterwards there are %s secrets, want 1", got)
 	}
 	p.Terminate()
+	// From the file to the variable.
+	p = serve("EVERDICT_SECRETS_KEY="+one, "EVERDICT_SECRETS_OLD_KEYS=file:"+filepath.Join(dir, "secrets.key"))
+	p.Terminate()
+	p = serve("EVERDICT_SECRETS_KEY=" + one)
+	p.Terminate()
 	searchDirFor(t, firstToken, "the data directory", dir)
 	searchFor(t, firstToken, "what the coordinator printed", []byte(p.Tail(1<<20)))
 }

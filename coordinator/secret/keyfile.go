@@ -23,16 +23,14 @@ type Keys struct {
 	Current string
 	// Old keys only open. What they sealed is sealed anew at the start.
 	Old []string
-	// File holds a key per line, the current one first. Only its owner may read it.
+	// File holds a key per line, the current one first; lines that begin with # are
+	// comments. Only its owner may read it.
 	File string
 }
 
 // ErrKeyFromOutside says that a key which is not in the key file cannot be replaced
 // there.
 var ErrKeyFromOutside = errors.New("secret: the key is not kept in the key file")
-
-// keyFileComment is the first line of a key file.
-const keyFileComment = "# Opens the secrets in this directory's database. Keep it apart from copies of the database.\n"
 
 // maxKeyFile is far above what a key file with all its old keys has.
 const maxKeyFile = 64 << 10
@@ -200,7 +198,7 @@ func writeKeyFile(path string, keys []Key) (err error) {
 			err = fmt.Errorf("secret: write the key file: %w", err)
 		}
 	}()
-	text := keyFileComment
+	text := ""
 	for _, k := range keys {
 		text += k.Encode() + "\n"
 	}

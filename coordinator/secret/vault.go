@@ -146,6 +146,10 @@ func (v *Vault) Set(ctx context.Context, o Owner, name string, req protocol.Secr
 	if err := req.Validate(); err != nil {
 		return err
 	}
+	if req.Scope == protocol.SecretUser && o.Subject == "" {
+		return protocol.BadRequest("this credential is no person's, who could have a secret of their own").
+			WithHint("set it for the workspace: scope %s", protocol.SecretWorkspace)
+	}
 	record, err := seal(ctx, v.cfg.Keys, o.key(req.Scope, name), req.Value)
 	if err != nil {
 		return err

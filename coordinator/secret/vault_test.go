@@ -161,6 +161,10 @@ func TestP15_BadSecretsChangeNothing(t *testing.T) {
 			t.Errorf("%s: the problem repeats the value: %v", what, err)
 		}
 	}
+	var problem *protocol.Problem
+	if err := v.Set(t.Context(), Owner{Workspace: "default"}, "TOKEN", protocol.SecretRequest{Value: telling, Scope: protocol.SecretUser}); !errors.As(err, &problem) || problem.Hint == "" {
+		t.Errorf("nobody's own: got %v, want a problem with a hint", err)
+	}
 	if rows := p.rows(); len(rows) != 0 {
 		t.Errorf("afterwards there are %+v", rows)
 	}
