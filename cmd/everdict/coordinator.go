@@ -22,7 +22,7 @@ const drainGrace = 10 * time.Second
 
 func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 	// Values of secrets are in the memory, and their key may be in the environment.
-	if err := process.HideSelf(); err != nil {
+	if err := process.HideSelf(); err != nil && !errors.Is(err, errors.ErrUnsupported) { // some systems cannot
 		o.Log.Warn("other programs of this user can look into the coordinator", "err", err)
 	}
 	s, err := open(ctx, o, coordinatorConfig(o))

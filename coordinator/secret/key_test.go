@@ -138,6 +138,24 @@ func TestANewKeyBesideTheOldOne(t *testing.T) {
 	}
 }
 
+// TestTheKeyMoves: from a variable into the key file, and back.
+func TestTheKeyMoves(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	outside := GenerateKey()
+	p.keys.Current = outside.Encode()
+	p.set(p.vault(), ann, protocol.SecretWorkspace, "A", value)
+	p.keys = Keys{Old: []string{outside.Encode()}, File: p.keys.File}
+	p.wants(p.vault(), ann, named("A"), value)
+	p.keys.Old = nil
+	p.wants(p.vault(), ann, named("A"), value)
+	p.keys = Keys{Current: outside.Encode(), Old: []string{p.keyFile()}, File: p.keys.File}
+	p.wants(p.vault(), ann, named("A"), value)
+	if ids := p.keyIDs(); ids != outside.ID() {
+		t.Errorf("the secrets need %s, want %s", ids, outside.ID())
+	}
+}
+
 // TestRotate: a new key in the key file seals everything.
 func TestRotate(t *testing.T) {
 	t.Parallel()

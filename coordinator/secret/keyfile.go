@@ -79,8 +79,12 @@ func OpenWith(ctx context.Context, k Keys, cfg Config) (*Vault, error) {
 	if keys.fresh {
 		// Before anything is sealed by it: a key that is lost opens nothing.
 		ids, err := cfg.Store.SecretKeyIDs(ctx)
-		if err == nil && len(ids) > 0 {
-			err = &WrongKeyError{Wanted: ids}
+		if err == nil {
+			err = check(ring, ids)
+		}
+		var wrong *WrongKeyError
+		if errors.As(err, &wrong) {
+			wrong.Given = "" // nobody has given the new one
 		}
 		if err == nil {
 			err = writeKeyFile(k.File, keys.own)
