@@ -16,21 +16,43 @@ import (
 )
 
 // checkSecrets refuses a harness that names secrets which the submitter has not: no
-// attempt could be given their values.
-func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protocol.HarnessSpec) error {
+// attempt could be given their values. own reports whether the harness gets the
+// submitter's own: only one that they registered themselves, because a harness
+// decides what is done with them.
+func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protocol.HarnessSpec) (own bool, err error) {
 	var refs []protocol.SecretRef
 	for _, ref := range h.SecretEnv() {
 		refs = append(refs, ref)
 	}
 	if len(refs) == 0 {
-		return nil
+		return false, nil
 	}
-	missing, err := s.cfg.Secrets.Missing(ctx, secret.Owner{Workspace: p.Workspace, Subject: p.Subject}, refs)
+	by, err := s.cfg.Registry.CreatedBy(ctx, p.Workspace, h.ID, h.Version)
+	if err != nil {
+		return false, err
+	}
+	own = by == p.Subject
+	missing, err := s.cfg.Secrets.Missing(ctx, secretsOf(p.Workspace, p.Subject, own), refs)
 	if err != nil || len(missing) == 0 {
-		return err
+		return own, err
 	}
-	return protocol.BadRequest("harness %s@%s needs secrets that are not there: %s", h.ID, h.Version, strings.Join(missing, ", ")).
-		WithHint("%s", setSecretHint(missing)).WithData("secrets", missing)
+	problem := protocol.BadRequest("harness %s@%s needs secrets that are not there: %s", h.ID, h.Version, strings.Join(missing, ", "))
+	if own {
+		problem = problem.WithHint("%s", setSecretHint(missing))
+	} else {
+		problem = problem.WithHint("an admin sets them for the workspace: everdict secrets set NAME; "+
+			"your own are given only to a harness that you registered, and %s registered this one", by)
+	}
+	return own, problem.WithData("secrets", missing)
+}
+
+// secretsOf are the secrets that a harness gets: the workspace's, and the submitter's
+// own if own is set.
+func secretsOf(workspace, subject string, own bool) secret.Owner {
+	if !own {
+		subject = ""
+	}
+	return secret.Owner{Workspace: workspace, Subject: subject}
 }
 
 // setSecretHint is how to set the first of the secrets that are missing.
@@ -49,7 +71,7 @@ func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := s.secretEnv(ctx, l, &sp.Harness)
+	env, err := s.secretEnv(ctx, l, &sp)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +79,8 @@ func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
 }
 
 // secretEnv are the variables of a harness whose values are secrets, with the values.
-func (s *Service) secretEnv(ctx context.Context, l lease.Lease, h *protocol.HarnessSpec) (map[string]string, error) {
+func (s *Service) secretEnv(ctx context.Context, l lease.Lease, sp *spec) (map[string]string, error) {
+	h := &sp.Harness
 	var env map[string]string
 	var of secret.Owner
 	var missing []string
@@ -67,7 +90,7 @@ func (s *Service) secretEnv(ctx context.Context, l lease.Lease, h *protocol.Harn
 			if err != nil {
 				return nil, fmt.Errorf("run: find who submitted %s: %w", l.Job, err)
 			}
-			env, of = map[string]string{}, secret.Owner{Workspace: l.Workspace, Subject: r.CreatedBy}
+			env, of = map[string]string{}, secretsOf(l.Workspace, r.CreatedBy, sp.OwnSecrets)
 		}
 		value, err := s.cfg.Secrets.Resolve(ctx, of, ref)
 		var unreadable *secret.UnreadableError

@@ -89,6 +89,10 @@ func TestP15_MissingSecretsAreNamed(t *testing.T) {
 		refused(ann, "ALSO_GONE", "GONE")
 		w.setSecret(ofAnn, protocol.SecretWorkspace, "ALSO_GONE", "value")
 		w.setSecret(ofAnn, protocol.SecretUser, "GONE", "ann's own") // nobody else's: hers serves her
+		// Bob's own are not given to a harness of Ann's.
+		for _, name := range []string{"GONE", "MINE"} {
+			w.setSecret(secret.Owner{Workspace: "default", Subject: "bob"}, protocol.SecretUser, name, "bob's own")
+		}
 		refused(bob, "GONE", "user:MINE")
 		if n := w.queued(); n != 0 {
 			t.Errorf("%d jobs afterwards, want none", n)

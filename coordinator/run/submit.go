@@ -15,6 +15,8 @@ import (
 type spec struct {
 	Case    protocol.Case        `json:"case"`
 	Harness protocol.HarnessSpec `json:"harness"`
+	// OwnSecrets says that the harness gets the submitter's own secrets, too.
+	OwnSecrets bool `json:"ownSecrets,omitempty"`
 }
 
 // spec reads back what Submit kept of a run.
@@ -44,7 +46,8 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, err
 	}
-	if err := s.checkSecrets(ctx, p, &h); err != nil {
+	own, err := s.checkSecrets(ctx, p, &h)
+	if err != nil {
 		return protocol.Run{}, err
 	}
 	needs := requirements(&req.Case, &h)
@@ -53,7 +56,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 		return protocol.Run{}, err
 	}
 	run := s.record(p, req, &h, to)
-	doc, err := json.Marshal(spec{Case: req.Case, Harness: h})
+	doc, err := json.Marshal(spec{Case: req.Case, Harness: h, OwnSecrets: own})
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
 	}
