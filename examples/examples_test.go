@@ -23,6 +23,8 @@ var (
 	harnesses = []string{"harness-command.json"}
 	templates = []string{"harness-template.json"}
 	instances = []string{"harness-instance.json"}
+	// runtimes are also registered and validated by a test of coordinator/registry.
+	runtimes = []string{"runtimes/k8s-kubeconfig.json", "runtimes/k8s.json", "runtimes/local.json", "runtimes/nomad-gpu.json", "runtimes/nomad.json"}
 )
 
 // read decodes an example into its type. A key that the type does not have is a
@@ -44,11 +46,16 @@ func read[T any](t *testing.T, name string) *T {
 
 func TestEveryExampleIsTested(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("*.json")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"*.json", "*/*.json"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
 	}
-	tested := slices.Sorted(slices.Values(slices.Concat(runs, harnesses, templates, instances)))
+	slices.Sort(files)
+	tested := slices.Sorted(slices.Values(slices.Concat(runs, harnesses, templates, instances, runtimes)))
 	if !slices.Equal(files, tested) {
 		t.Errorf("the directory has %q, the tests know %q", files, tested)
 	}
@@ -75,6 +82,16 @@ func TestRuns(t *testing.T) {
 				t.Error("it has no grader, so that it would have no verdict")
 			}
 		})
+	}
+}
+
+func TestRuntimes(t *testing.T) {
+	t.Parallel()
+	for _, name := range runtimes {
+		s := read[protocol.RuntimeSpec](t, name)
+		if err := s.Validate(); err != nil {
+			t.Errorf("%s: registering it would be refused: %v", name, err)
+		}
 	}
 }
 

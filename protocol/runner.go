@@ -21,6 +21,9 @@ const (
 var capabilities = []string{CapGit, CapDocker, CapBrowser, CapComputerUse, CapTopology, CapOSWindows, CapOSMacOS, CapGPU,
 	CapSandbox, CapCodexLogin, CapClaudeLogin}
 
+// Capabilities is the vocabulary.
+func Capabilities() []string { return slices.Clone(capabilities) }
+
 // KnownCapability reports whether name is in the vocabulary.
 func KnownCapability(name string) bool { return slices.Contains(capabilities, name) }
 
@@ -80,7 +83,10 @@ type Runner struct {
 	Slots          int           `json:"slots,omitempty"`
 	Busy           int           `json:"busy,omitempty"`
 	Status         *RunnerStatus `json:"status,omitempty"`
-	// Target is what a run names to run on this machine.
+	// Runtime is the runtime whose pool the runner has joined with a pool token;
+	// empty for a paired machine.
+	Runtime string `json:"runtime,omitempty"`
+	// Target is what a run names to run on this machine, or in its runtime's pool.
 	Target string `json:"target,omitempty"`
 }
 

@@ -3,10 +3,8 @@ package registry
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/everdict/everdict/coordinator/store"
@@ -126,28 +124,6 @@ func (r *Registry) Validate(ctx context.Context, workspace string, s Submission)
 	return r.validation(ctx, harnesses, workspace, id, version, kind, err)
 }
 
-// validation is the answer of a validate route, given what a check said.
-func (r *Registry) validation(ctx context.Context, collection, workspace, id, version, kind string, fault error) (protocol.Validation, error) {
-	existing, err := r.versions(ctx, collection, workspace, id)
-	if err != nil {
-		return protocol.Validation{}, err
-	}
-	v := protocol.Validation{ExistingVersions: names(existing)}
-	v.VersionExists = slices.Contains(v.ExistingVersions, version)
-	if fault == nil {
-		v.OK, v.Kind, v.ID, v.Version = true, kind, id, version
-		return v, nil
-	}
-	var problem *protocol.Problem
-	if !errors.As(fault, &problem) {
-		return protocol.Validation{}, fault
-	}
-	if v.Errors, _ = problem.Data["faults"].([]string); len(v.Errors) == 0 {
-		v.Errors = []string{problem.Message}
-	}
-	return v, nil
-}
-
 // Harnesses lists the harnesses of a workspace by id.
 func (r *Registry) Harnesses(ctx context.Context, workspace string) ([]protocol.HarnessEntry, error) {
 	entries := []protocol.HarnessEntry{}
@@ -265,70 +241,5 @@ func (r *Registry) Delete(ctx context.Context, workspace, id, version string) (p
 
 // SetTags replaces the tags of a version.
 func (r *Registry) SetTags(ctx context.Context, workspace, id, version string, t protocol.Tags) (protocol.Tagged, error) {
-	if err := t.Validate(); err != nil {
-		return protocol.Tagged{}, err
-	}
-	if t.Tags == nil {
-		t.Tags = []string{}
-	}
-	d, err := r.find(ctx, harnesses, workspace, id, version)
-	if err == nil {
-		err = r.store.TagDefinition(ctx, d.DefinitionKey, t.Tags)
-	}
-	if err != nil {
-		return protocol.Tagged{}, r.unknown(err, "harness", id, version)
-	}
-	return protocol.Tagged{Workspace: workspace, ID: id, Version: d.Version, Tags: t.Tags}, nil
-}
-
-func (r *Registry) listVersions(ctx context.Context, collection, what, workspace, id string) (protocol.Versions, error) {
-	versions, err := r.versions(ctx, collection, workspace, id)
-	if err == nil && len(versions) == 0 {
-		err = errNoID
-	}
-	if err != nil {
-		return protocol.Versions{}, r.unknown(err, what, id, "")
-	}
-	return protocol.Versions{ID: id, Versions: names(versions), VersionTags: tags(versions)}, nil
-}
-
-// each calls fn for every id of a collection, in order of ids, with its versions
-// lowest first.
-func (r *Registry) each(ctx context.Context, collection, workspace string, fn func(id string, versions []store.Definition) error) error {
-	all, err := r.store.Definitions(ctx, collection, workspace)
-	if err != nil {
-		return err
-	}
-	byID := make(map[string][]store.Definition)
-	for _, d := range all {
-		byID[d.ID] = append(byID[d.ID], d)
-	}
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		sortVersions(byID[id])
-		if err := fn(id, byID[id]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func names(versions []store.Definition) []string {
-	list := make([]string, len(versions))
-	for i, d := range versions {
-		list[i] = d.Version
-	}
-	return list
-}
-
-func tags(versions []store.Definition) map[string][]string {
-	var m map[string][]string
-	for _, d := range versions {
-		if len(d.Tags) > 0 {
-			if m == nil {
-				m = make(map[string][]string)
-			}
-			m[d.Version] = d.Tags
-		}
-	}
-	return m
+	return r.tag(ctx, harnesses, "harness", workspace, id, version, t)
 }

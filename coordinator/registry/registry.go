@@ -1,6 +1,7 @@
-// Package registry keeps the harnesses of a workspace: resolved specs, and
-// templates with the instances that pin them. A version never changes once it is
-// registered. What a run carries out is always a resolved spec.
+// Package registry keeps what the users of a workspace register: harnesses
+// (resolved specs, and templates with the instances that pin them) and runtimes. A
+// version never changes once it is registered. What a run carries out is always a
+// resolved spec.
 package registry
 
 import (
@@ -10,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +22,7 @@ import (
 const (
 	harnesses = "harness"
 	templates = "harness-template"
+	runtimes  = "runtime"
 
 	formSpec     = "spec"
 	formInstance = "instance"
@@ -34,8 +35,7 @@ const BuiltinVersion = "builtin"
 // Registry is the harnesses of all workspaces. Its methods are safe for
 // concurrent use.
 type Registry struct {
-	store *store.Store
-	now   func() time.Time
+	shelf
 
 	// resolved caches what Resolve found. The coordinator is the only writer of
 	// its database, so that an entry stays right until something is registered
@@ -52,10 +52,7 @@ const maxResolved = 10_000
 
 // New returns the harnesses in st. now is the clock; nil: time.Now.
 func New(st *store.Store, now func() time.Time) *Registry {
-	if now == nil {
-		now = time.Now
-	}
-	return &Registry{store: st, now: now, resolved: make(map[resolvedKey]*protocol.HarnessSpec)}
+	return &Registry{shelf: newShelf(st, now), resolved: make(map[resolvedKey]*protocol.HarnessSpec)}
 }
 
 // Resolve is the spec that a run of ref carries out, with ref.Params laid over
@@ -129,53 +126,13 @@ func builtin(ref protocol.HarnessRef) *protocol.HarnessSpec {
 	return &protocol.HarnessSpec{Kind: protocol.HarnessProcess, ID: ref.ID, Version: version}
 }
 
-// errNoID says that nothing is registered under an id, errNoVersion that this
-// version is not. Both are store.ErrNotFound.
-var (
-	errNoID      = fmt.Errorf("no such id: %w", store.ErrNotFound)
-	errNoVersion = fmt.Errorf("no such version: %w", store.ErrNotFound)
-)
-
-// find is one live version, which may be asked for as latest.
-func (r *Registry) find(ctx context.Context, collection, workspace, id, version string) (*store.Definition, error) {
-	versions, err := r.versions(ctx, collection, workspace, id)
-	if err != nil {
-		return nil, err
-	}
-	if len(versions) == 0 {
-		return nil, errNoID
-	}
-	if version == protocol.Latest {
-		return &versions[len(versions)-1], nil
-	}
-	for i := range versions {
-		if versions[i].Version == version {
-			return &versions[i], nil
-		}
-	}
-	return nil, errNoVersion
-}
-
-// versions are the live versions of an id, lowest first.
-func (r *Registry) versions(ctx context.Context, collection, workspace, id string) ([]store.Definition, error) {
-	versions, err := r.store.Versions(ctx, collection, workspace, id)
-	sortVersions(versions)
-	return versions, err
-}
-
 // put registers a version and forgets what was resolved.
 func (r *Registry) put(ctx context.Context, what string, d store.Definition) (protocol.Registered, error) {
-	d.CreatedAt = protocol.At(r.now())
-	err := r.store.PutDefinition(ctx, d)
-	if errors.Is(err, store.ErrExists) {
-		return protocol.Registered{}, protocol.Conflict("%s %s@%s is registered with another content, and a version never changes", what, d.ID, d.Version).
-			WithHint("register it under a new version")
+	registered, err := r.shelf.put(ctx, what, d)
+	if err == nil {
+		r.forget()
 	}
-	if err != nil {
-		return protocol.Registered{}, err
-	}
-	r.forget()
-	return protocol.Registered{Workspace: d.Workspace, ID: d.ID, Version: d.Version}, nil
+	return registered, err
 }
 
 func (r *Registry) forget() {
@@ -183,30 +140,6 @@ func (r *Registry) forget() {
 	defer r.mu.Unlock()
 	r.generation++
 	clear(r.resolved)
-}
-
-// unknown makes the 404 of find's errors.
-func (r *Registry) unknown(err error, what, id, version string) error {
-	id, version = protocol.Clip(id, 80), protocol.Clip(version, 80)
-	switch {
-	case errors.Is(err, errNoID):
-		return protocol.NotFound("no %s %q in this workspace", what, id).WithHint("%s", registerHint(what))
-	case errors.Is(err, store.ErrNotFound):
-		return protocol.NotFound("%s %q has no version %q", what, id, version).
-			WithHint("GET %s/%s lists its versions, and %q is the highest", routes[what], id, protocol.Latest)
-	default:
-		return err
-	}
-}
-
-var routes = map[string]string{"harness": "/harnesses", "harness template": "/harness-templates"}
-
-func registerHint(what string) string {
-	hint := "register it with POST " + routes[what]
-	if what == "harness" {
-		hint += ", or use one that is built in: " + strings.Join(protocol.Adapters(), ", ")
-	}
-	return hint
 }
 
 func decode[T any](d *store.Definition) (*T, error) {

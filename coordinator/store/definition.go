@@ -19,6 +19,7 @@ const (
 	sqlDefinitionFields = `SELECT collection, workspace, id, version, form, body, tags, created_by, created_at FROM definitions `
 	sqlVersions         = sqlDefinitionFields + `WHERE collection = ? AND workspace = ? AND id = ? AND deleted_at IS NULL ORDER BY seq`
 	sqlDefinitions      = sqlDefinitionFields + `WHERE collection = ? AND workspace = ? AND deleted_at IS NULL ORDER BY seq`
+	sqlCollection       = sqlDefinitionFields + `WHERE collection = ? AND deleted_at IS NULL ORDER BY seq`
 	sqlKnownDefinition  = `SELECT seq, form, digest, deleted_at FROM definitions
 		WHERE collection = ? AND workspace = ? AND id = ? AND version = ?`
 	sqlReviveDefinition = `UPDATE definitions SET deleted_at = NULL WHERE seq = ?`
@@ -92,6 +93,11 @@ func (s *Store) Versions(ctx context.Context, collection, workspace, id string) 
 // registration.
 func (s *Store) Definitions(ctx context.Context, collection, workspace string) ([]Definition, error) {
 	return s.definitions(ctx, sqlDefinitions, collection, workspace)
+}
+
+// Collection are all live versions of all workspaces, in the order of registration.
+func (s *Store) Collection(ctx context.Context, collection string) ([]Definition, error) {
+	return s.definitions(ctx, sqlCollection, collection)
 }
 
 // DeleteDefinition makes a version invisible; if there is none, ErrNotFound.

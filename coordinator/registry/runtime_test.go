@@ -1,0 +1,154 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// TestReferenceRuntimes registers and validates every spec of examples/runtimes.
+func TestReferenceRuntimes(t *testing.T) {
+	t.Parallel()
+	r := NewRuntimes(RuntimesConfig{Store: open(t).store})
+	files, err := filepath.Glob("../../examples/runtimes/*.json")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("reference specs: %v, %v", files, err)
+	}
+	kinds := map[string]bool{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var q protocol.RuntimeQuery
+		if err := json.Unmarshal(b, &q); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if v, err := r.Validate(t.Context(), "w", q); err != nil || !v.OK {
+			t.Errorf("%s: %+v, %v; want it valid", file, v, err)
+		}
+		if _, err := r.Register(t.Context(), "w", "ann", *q.Spec); err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		got, err := r.Latest(t.Context(), "w", q.Spec.ID)
+		if err != nil || got.Version != q.Spec.Version {
+			t.Errorf("%s: the latest is %+v, %v", file, got, err)
+			continue
+		}
+		kinds[got.Kind] = true
+	}
+	if len(kinds) != 3 {
+		t.Errorf("reference specs of the kinds %v, want all three", kinds)
+	}
+}
+
+// TestRuntimeLimitsFollowTheLatest: however registrations race, the last word on a
+// pool is that of its highest version, and a start says the same again.
+func TestRuntimeLimitsFollowTheLatest(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	told := map[string]int{}
+	config := RuntimesConfig{Store: open(t).store, Changed: func(_ context.Context, workspace string, s *protocol.RuntimeSpec) error {
+		mu.Lock()
+		defer mu.Unlock()
+		told[workspace+"/"+s.ID], _ = s.Limits()
+		return nil
+	}}
+	r := NewRuntimes(config)
+	var all sync.WaitGroup
+	for _, w := range []string{"w", "v"} {
+		for n := 1; n <= 20; n++ {
+			all.Go(func() {
+				spec := protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "pool", Version: fmt.Sprintf("1.%d.0", n), MaxConcurrent: &n}
+				if _, err := r.Register(t.Context(), w, "ann", spec); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	want := map[string]int{"w/pool": 20, "v/pool": 20}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Errorf("limits after the race (-want +got):\n%s", d)
+	}
+	clear(told)
+	if err := NewRuntimes(config).Announce(t.Context()); err != nil || cmp.Diff(want, told) != "" {
+		t.Errorf("limits after a start: %v, %v, want %v", told, err, want)
+	}
+}
+
+type prober func(ctx context.Context) (protocol.Probe, error)
+
+func (p prober) Probe(ctx context.Context, _ string, _ *protocol.RuntimeSpec) (protocol.Probe, error) {
+	return p(ctx)
+}
+
+// TestProbeIsBounded: a cluster that swallows packets is unreachable after 10 s.
+func TestProbeIsBounded(t *testing.T) {
+	t.Parallel()
+	st := open(t).store
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRuntimes(RuntimesConfig{Store: st, Probers: map[string]Prober{protocol.RuntimeNomad: prober(func(ctx context.Context) (protocol.Probe, error) {
+			<-ctx.Done()
+			return protocol.Probe{}, fmt.Errorf("get agent: %w", ctx.Err())
+		})}})
+		spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "n", Version: "1", Addr: "https://n:4646", Image: "i"}
+		got, err := r.Probe(t.Context(), "w", protocol.RuntimeQuery{Spec: spec})
+		want := protocol.Probe{Kind: "nomad", Reason: protocol.ProbeUnreachable, Detail: "no answer within 10s"}
+		if err != nil || got != want {
+			t.Errorf("probe: %+v, %v; want %+v", got, err, want)
+		}
+	})
+}
+
+type secretNames []string
+
+func (s secretNames) Missing(_ context.Context, _ string, names []string) (missing []string, _ error) {
+	for _, n := range names {
+		if !strings.Contains(strings.Join(s, " "), n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing, nil
+}
+
+func TestMissingSecrets(t *testing.T) {
+	t.Parallel()
+	st := open(t).store
+	spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "k", Version: "1", Image: "i", AuthSecret: "TOKEN", KubeconfigSecret: "KUBE"}
+	for name, row := range map[string]struct {
+		secrets SecretNames
+		want    []string
+	}{
+		"none are kept": {nil, []string{"KUBE", "TOKEN"}},
+		"one is there":  {secretNames{"TOKEN"}, []string{"KUBE"}},
+		"all are there": {secretNames{"TOKEN", "KUBE"}, []string{}},
+	} {
+		v, err := NewRuntimes(RuntimesConfig{Store: st, Secrets: row.secrets}).Validate(t.Context(), "w", protocol.RuntimeQuery{Spec: spec})
+		if err != nil || v.MissingSecrets == nil || !cmp.Equal(*v.MissingSecrets, row.want) {
+			t.Errorf("%s: %+v, %v; want %q missing", name, v, err, row.want)
+		}
+	}
+}
+
+// TestNoRuntimes: a service without a registry of runtimes has none.
+func TestNoRuntimes(t *testing.T) {
+	t.Parallel()
+	var r *Runtimes
+	var problem *protocol.Problem
+	if _, err := r.Latest(t.Context(), "w", "x"); !errors.As(err, &problem) || problem.Status != 404 {
+		t.Errorf("latest: %v, want a 404", err)
+	}
+}

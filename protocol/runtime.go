@@ -1,0 +1,395 @@
+package protocol
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Runtime kinds.
+const (
+	// RuntimeLocal has runners that nobody launches: the one in the process of
+	// "everdict up", and whoever joins the pool with a token.
+	RuntimeLocal = "local"
+	RuntimeNomad = "nomad"
+	RuntimeK8s   = "k8s"
+)
+
+// DefaultPoolConcurrent is how many runs the pool of a runtime takes at a time if
+// its spec does not say.
+const DefaultPoolConcurrent = 20
+
+// RuntimeSpec is a registered place to run: a pool of runners with limits, and for
+// the kinds nomad and k8s the cluster that has them. Fields that name a secret
+// hold its name, never its value.
+type RuntimeSpec struct {
+	Kind         string   `json:"kind"`
+	ID           string   `json:"id"`
+	Version      string   `json:"version"`
+	Description  string   `json:"description,omitempty"`
+	Tags         []string `json:"tags"`
+	Capabilities []string `json:"capabilities"`
+
+	// MaxConcurrent runs and MemoryBudgetMB of declared memory at a time in the
+	// whole pool; CPUBudget in thousandths of a core. Absent, the first is
+	// DefaultPoolConcurrent and the others are no limit.
+	MaxConcurrent  *int `json:"maxConcurrent,omitempty"`
+	MemoryBudgetMB *int `json:"memoryBudgetMb,omitempty"`
+	CPUBudget      *int `json:"cpuBudget,omitempty"`
+	// Warm runners are kept ready. IdleSeconds is how long a runner waits for its
+	// next run; 0: it takes one run.
+	Warm        int          `json:"warm,omitempty"`
+	IdleSeconds int          `json:"idleSeconds,omitempty"`
+	TraceSource *TraceSource `json:"traceSource,omitempty"`
+
+	// Of nomad and k8s.
+	Image                 string `json:"image,omitempty"`
+	Namespace             string `json:"namespace,omitempty"`
+	GPU                   *int   `json:"gpu,omitempty"`
+	AuthSecret            string `json:"authSecret,omitempty"`
+	BrowserImage          string `json:"browserImage,omitempty"`
+	HostGatewayAddr       string `json:"hostGatewayAddr,omitempty"`
+	ProvisionDependencies *bool  `json:"provisionDependencies,omitempty"`
+
+	// Of nomad.
+	Addr          string       `json:"addr,omitempty"`
+	Runtime       string       `json:"runtime,omitempty"`
+	Datacenters   []string     `json:"datacenters,omitempty"`
+	Constraints   []Constraint `json:"constraints,omitempty"`
+	CPUMHzPerCore *int         `json:"cpuMhzPerCore,omitempty"`
+
+	// Of k8s.
+	Context          string            `json:"context,omitempty"`
+	RuntimeClass     string            `json:"runtimeClass,omitempty"`
+	Server           string            `json:"server,omitempty"`
+	KubeconfigSecret string            `json:"kubeconfigSecret,omitempty"`
+	NodeSelector     map[string]string `json:"nodeSelector,omitempty"`
+	Tolerations      []Toleration      `json:"tolerations,omitempty"`
+}
+
+// Constraint narrows the clients of a Nomad cluster. Operator is "=" by default.
+type Constraint struct {
+	Attribute string `json:"attribute"`
+	Operator  string `json:"operator,omitempty"`
+	Value     string `json:"value,omitempty"`
+}
+
+// Toleration lets Pods onto tainted nodes.
+type Toleration struct {
+	Key      string `json:"key"`
+	Operator string `json:"operator,omitempty"`
+	Value    string `json:"value,omitempty"`
+	Effect   string `json:"effect,omitempty"`
+}
+
+// TraceSource is where the traces of services of a runtime are read.
+type TraceSource struct {
+	Kind            string          `json:"kind"`
+	Endpoint        string          `json:"endpoint"`
+	AuthSecret      string          `json:"authSecret,omitempty"`
+	Correlate       string          `json:"correlate,omitempty"`
+	CorrelateTag    string          `json:"correlateTag,omitempty"`
+	Service         string          `json:"service,omitempty"`
+	Project         string          `json:"project,omitempty"`
+	Mapping         json.RawMessage `json:"mapping,omitempty"`
+	ArtifactBaseURL string          `json:"artifactBaseUrl,omitempty"`
+}
+
+// FunctionalCapabilities are those that placement asks for.
+func FunctionalCapabilities() []string { return slices.Clone(capabilities[:8]) }
+
+// hardened are container runtimes that enclose more than a plain one.
+var hardened = []string{"runsc", "gvisor", "kata", "kata-runtime", "firecracker", "fc"}
+
+// Secrets are the names of the secrets that the spec refers to, sorted.
+func (s *RuntimeSpec) Secrets() []string {
+	names := []string{s.AuthSecret, s.KubeconfigSecret}
+	if s.TraceSource != nil {
+		names = append(names, s.TraceSource.AuthSecret)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return n == "" })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Limits are the runs and the MiB of declared memory that the pool takes at a
+// time; no memory budget is 0.
+func (s *RuntimeSpec) Limits() (maxConcurrent, memoryMB int) {
+	maxConcurrent = DefaultPoolConcurrent
+	if s.MaxConcurrent != nil {
+		maxConcurrent = *s.MaxConcurrent
+	}
+	if s.MemoryBudgetMB != nil {
+		memoryMB = *s.MemoryBudgetMB
+	}
+	return maxConcurrent, memoryMB
+}
+
+// Validate fills defaults, adds the capabilities that follow from other fields,
+// and reports everything that is wrong as one BAD_REQUEST.
+func (s *RuntimeSpec) Validate() error {
+	var k checker
+	k.name("id", s.ID)
+	switch {
+	case s.ID == TargetAuto, s.ID == TargetSelf, strings.HasPrefix(s.ID, TargetSelfPrefix), strings.Contains(s.ID, ","):
+		k.add("id", "%q would mean something else as the runtime of a run", Clip(s.ID, 40))
+	case s.ID == RuntimeLocal && s.Kind != RuntimeLocal:
+		k.add("id", "%q is for a runtime of kind %q", s.ID, RuntimeLocal)
+	}
+	k.name("version", s.Version)
+	if s.Version == Latest {
+		k.add("version", "%q is what readers ask for: give a version of its own", Latest)
+	}
+	if len(s.Description) > 1000 {
+		k.add("description", "is longer than 1000 bytes")
+	}
+	if len(s.Tags) > MaxTags {
+		k.add("tags", "has %d entries, the limit is %d", len(s.Tags), MaxTags)
+	}
+	for i, tag := range s.Tags {
+		k.name(indexed("tags", i), tag)
+	}
+	for i, c := range s.Capabilities {
+		if !KnownCapability(c) {
+			k.add(indexed("capabilities", i), "unknown capability %q", Clip(c, 40))
+		}
+	}
+	k.positive("maxConcurrent", s.MaxConcurrent)
+	k.positive("memoryBudgetMb", s.MemoryBudgetMB)
+	k.positive("cpuBudget", s.CPUBudget)
+	if s.Warm < 0 {
+		k.add("warm", "want 0 or more, got %d", s.Warm)
+	}
+	if s.IdleSeconds < 0 {
+		k.add("idleSeconds", "want 0 or more, got %d", s.IdleSeconds)
+	}
+	s.checkKind(&k)
+	if err := k.err(); err != nil {
+		return err
+	}
+	if s.Tags == nil {
+		s.Tags = []string{}
+	}
+	s.Capabilities = s.derived()
+	return nil
+}
+
+func (s *RuntimeSpec) checkKind(k *checker) {
+	switch s.Kind {
+	case RuntimeLocal, RuntimeNomad, RuntimeK8s:
+	case "":
+		k.add("kind", "is missing: want local, nomad or k8s")
+		return
+	case "docker":
+		k.add("kind", "there is no kind docker any more: a machine with Docker is a runner; pair it (everdict runners pair) and send runs to self:<runner id>")
+		return
+	case "topology":
+		k.add("kind", "there is no kind topology any more: register the cluster as nomad or k8s, with traceSource")
+		return
+	default:
+		k.add("kind", "unknown kind %q: want local, nomad or k8s", Clip(s.Kind, 40))
+		return
+	}
+	s.checkForeign(k)
+	if s.Kind == RuntimeLocal {
+		return
+	}
+	if s.Image == "" {
+		k.add("image", "is missing: the image of the runner that the cluster starts")
+	} else if strings.ContainsAny(s.Image, " \t\r\n") {
+		k.add("image", "contains white space")
+	}
+	k.positive("gpu", s.GPU)
+	k.secret("authSecret", s.AuthSecret)
+	k.secret("kubeconfigSecret", s.KubeconfigSecret)
+	if s.Kind == RuntimeNomad {
+		k.address("addr", s.Addr, true)
+		k.positive("cpuMhzPerCore", s.CPUMHzPerCore)
+		for i, c := range s.Constraints {
+			if c.Attribute == "" {
+				k.add(indexed("constraints", i)+".attribute", "is missing")
+			}
+		}
+	}
+	k.address("server", s.Server, false)
+	for i, t := range s.Tolerations {
+		at := indexed("tolerations", i)
+		if t.Key == "" {
+			k.add(at+".key", "is missing")
+		}
+		if t.Operator != "" {
+			k.oneOf(at+".operator", t.Operator, "Exists", "Equal")
+		}
+		if t.Effect != "" {
+			k.oneOf(at+".effect", t.Effect, "NoSchedule", "PreferNoSchedule", "NoExecute")
+		}
+	}
+	if t := s.TraceSource; t != nil {
+		k.oneOf("traceSource.kind", t.Kind, "otel", "mlflow", "langfuse", "langsmith", "phoenix")
+		k.address("traceSource.endpoint", t.Endpoint, true)
+		k.secret("traceSource.authSecret", t.AuthSecret)
+		if t.Correlate != "" {
+			k.oneOf("traceSource.correlate", t.Correlate, "id", "tag")
+		}
+	}
+}
+
+// checkForeign refuses fields of another kind: a constraint that nobody heeds is
+// worse than one that is refused.
+func (s *RuntimeSpec) checkForeign(k *checker) {
+	only := func(given bool, path string, kinds ...string) {
+		if given && !slices.Contains(kinds, s.Kind) {
+			k.add(path, "goes with kind %s, and this is %s", strings.Join(kinds, " or "), s.Kind)
+		}
+	}
+	const nomad, k8s = RuntimeNomad, RuntimeK8s
+	only(s.Image != "", "image", nomad, k8s)
+	only(s.Namespace != "", "namespace", nomad, k8s)
+	only(s.GPU != nil, "gpu", nomad, k8s)
+	only(s.AuthSecret != "", "authSecret", nomad, k8s)
+	only(s.TraceSource != nil, "traceSource", nomad, k8s)
+	only(s.BrowserImage != "", "browserImage", nomad, k8s)
+	only(s.HostGatewayAddr != "", "hostGatewayAddr", nomad, k8s)
+	only(s.ProvisionDependencies != nil, "provisionDependencies", nomad, k8s)
+	only(s.Addr != "", "addr", nomad)
+	only(s.Runtime != "", "runtime", nomad)
+	only(len(s.Datacenters) > 0, "datacenters", nomad)
+	only(len(s.Constraints) > 0, "constraints", nomad)
+	only(s.CPUMHzPerCore != nil, "cpuMhzPerCore", nomad)
+	only(s.Context != "", "context", k8s)
+	only(s.RuntimeClass != "", "runtimeClass", k8s)
+	only(s.Server != "", "server", k8s)
+	only(s.KubeconfigSecret != "", "kubeconfigSecret", k8s)
+	only(len(s.NodeSelector) > 0, "nodeSelector", k8s)
+	only(len(s.Tolerations) > 0, "tolerations", k8s)
+}
+
+// derived are the declared capabilities with those that follow from other fields.
+func (s *RuntimeSpec) derived() []string {
+	all := slices.Clone(s.Capabilities)
+	if s.Kind != RuntimeLocal {
+		all = append(all, CapDocker)
+	}
+	if slices.Contains(hardened, s.Runtime) || slices.Contains(hardened, s.RuntimeClass) {
+		all = append(all, CapSandbox)
+	}
+	if s.TraceSource != nil {
+		all = append(all, CapTopology)
+	}
+	if s.GPU != nil {
+		all = append(all, CapGPU)
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); all == nil {
+		all = []string{}
+	}
+	return all
+}
+
+func (k *checker) positive(path string, n *int) {
+	if n != nil && *n < 1 {
+		k.add(path, "want a whole number above 0, got %d", *n)
+	}
+}
+
+// secret checks the name of a secret. What is none may be the secret itself, and
+// so is not repeated.
+func (k *checker) secret(path, name string) {
+	if name != "" && !ValidName(name, MaxNameBytes) {
+		k.add(path, "want the name of a secret, not its value")
+	}
+}
+
+// address checks the URL of a service. What is none is not repeated: it may carry
+// a password.
+func (k *checker) address(path, s string, required bool) {
+	if s == "" {
+		if required {
+			k.add(path, "is missing: want an address such as https://cluster.internal:4646")
+		}
+		return
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		k.add(path, "want a URL with http:// or https:// and a host")
+	case u.User != nil:
+		k.add(path, "carries a user name or password: put it into a secret and name that")
+	}
+}
+
+// RuntimeRef names a version of a registered runtime; no version is the latest.
+type RuntimeRef struct {
+	ID      string `json:"id"`
+	Version string `json:"version,omitempty"`
+}
+
+// RuntimeQuery is what validate and probe take: a whole spec, or the name of a
+// registered one. It is a name if it has no key but id and version.
+type RuntimeQuery struct {
+	Ref  *RuntimeRef
+	Spec *RuntimeSpec
+}
+
+// UnmarshalJSON reads either form.
+func (q *RuntimeQuery) UnmarshalJSON(b []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(b, &keys); err != nil {
+		return err
+	}
+	*q = RuntimeQuery{}
+	_, named := keys["id"]
+	for key := range keys {
+		named = named && (key == "id" || key == "version")
+	}
+	if named {
+		return json.Unmarshal(b, &q.Ref)
+	}
+	return json.Unmarshal(b, &q.Spec)
+}
+
+// MarshalJSON writes the form that is set.
+func (q RuntimeQuery) MarshalJSON() ([]byte, error) {
+	if q.Ref != nil {
+		return json.Marshal(q.Ref)
+	}
+	return json.Marshal(q.Spec)
+}
+
+// RuntimeEntry is a runtime in a list. Capabilities are those of the latest
+// version.
+type RuntimeEntry struct {
+	ID            string              `json:"id"`
+	Versions      []string            `json:"versions"`
+	Owner         string              `json:"owner"`
+	VersionTags   map[string][]string `json:"versionTags,omitempty"`
+	Capabilities  []string            `json:"capabilities,omitempty"`
+	Kind          string              `json:"kind"`
+	LatestVersion string              `json:"latestVersion"`
+	CreatedBy     string              `json:"createdBy,omitempty"`
+	UpdatedAt     Time                `json:"updatedAt"`
+}
+
+// RuntimeValidation is the answer of POST /runtimes/validate. MissingSecrets is
+// nil if the spec names no secret, and empty if all that it names are there.
+type RuntimeValidation struct {
+	Validation
+	MissingSecrets *[]string `json:"missingSecrets,omitempty"`
+}
+
+// Reasons of a Probe that did not reach its cluster.
+const (
+	ProbeAuth        = "auth"
+	ProbeUnreachable = "unreachable"
+	ProbeError       = "error"
+)
+
+// Probe says whether a runtime's cluster answers. Reason is empty if it does, or if
+// it could not be asked at all.
+type Probe struct {
+	Kind      string `json:"kind"`
+	Reachable bool   `json:"reachable"`
+	Detail    string `json:"detail"`
+	Reason    string `json:"reason,omitempty"`
+}
