@@ -114,7 +114,11 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	c.keys = auth.NewKeys(st, nil)
 	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }})
-	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runners: c.runners, Evidence: c.evidence,
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st,
+		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+			return c.runs.RuntimeChanged(ctx, workspace, latest)
+		}})
+	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runtimes: runtimes, Runners: c.runners, Evidence: c.evidence,
 		Secrets: secrets, Local: cfg.Local, Log: cfg.Log})
 
 	q := cfg.Lease
@@ -138,6 +142,10 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if err := c.runs.Bind(ctx, c.queue); err != nil {
 		return nil, err
 	}
+	// Before the first runner is back: the queue does not keep the limits of pools.
+	if err := runtimes.Announce(ctx); err != nil {
+		return nil, err
+	}
 	c.gateway, err = gateway.New(gateway.Config{Queue: c.queue, Runs: c.runs, Runners: c.runners, Evidence: c.evidence,
 		Version: cfg.Version, Timing: cfg.Timing, Log: cfg.Log})
 	if err != nil {
@@ -145,7 +153,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
-		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runners: c.runners, Secrets: secrets,
+		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},
 		Mount:   map[string]http.Handler{"GET " + link.Path: c.gateway},

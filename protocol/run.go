@@ -140,6 +140,9 @@ type RunPlace struct {
 	// Pool is the pool that took the run; Why says in a sentence why.
 	Pool string `json:"pool,omitempty"`
 	Why  string `json:"why,omitempty"`
+	// Runtime is the version of the registered runtime that was named, which was the
+	// latest when the run was submitted.
+	Runtime *RuntimeRef `json:"runtime,omitempty"`
 	// BlockedReason says, while the run is queued or suspended, what it waits for.
 	BlockedReason string `json:"blockedReason,omitempty"`
 	// QueueDeadline is when a run that nobody took fails as unschedulable.

@@ -27,12 +27,14 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// Config of a Server. Auth, Runs, Harnesses, Runners, Secrets and Keys are required.
+// Config of a Server. Auth, Runs, Harnesses, Runtimes, Runners, Secrets and Keys
+// are required.
 type Config struct {
 	Auth      *auth.Authenticator
 	Keys      *auth.Keys
 	Runs      Runs
 	Harnesses *registry.Registry
+	Runtimes  *registry.Runtimes
 	Runners   *pairing.Runners
 	Secrets   *secret.Vault
 
@@ -73,8 +75,8 @@ type Server struct {
 
 // New makes a Server. An error means that the configuration is not whole.
 func New(cfg Config) (*Server, error) {
-	if cfg.Auth == nil || cfg.Keys == nil || cfg.Runs == nil || cfg.Harnesses == nil || cfg.Runners == nil || cfg.Secrets == nil {
-		return nil, errors.New("api: Auth, Keys, Runs, Harnesses, Runners and Secrets are required")
+	if cfg.Auth == nil || cfg.Keys == nil || cfg.Runs == nil || cfg.Harnesses == nil || cfg.Runtimes == nil || cfg.Runners == nil || cfg.Secrets == nil {
+		return nil, errors.New("api: Auth, Keys, Runs, Harnesses, Runtimes, Runners and Secrets are required")
 	}
 	cfg.BeatEvery = cmp.Or(cfg.BeatEvery, 15*time.Second)
 	cfg.SlowAfter = cmp.Or(cfg.SlowAfter, time.Second)

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -34,7 +35,9 @@ type env struct {
 	runners *pairing.Runners
 	secrets *secret.Vault
 	runs    *fakeRuns
-	log     *lockedBuffer
+	// limits are what was said of the pools of runtimes, by workspace and id.
+	limits map[string]int
+	log    *lockedBuffer
 }
 
 type options struct {
@@ -59,6 +62,11 @@ func newEnv(t testing.TB, o options) *env {
 	}
 	e := &env{t: t, store: st, keys: auth.NewKeys(st, nil), runners: pairing.New(pairing.Config{Store: st}), log: new(lockedBuffer)}
 	harnesses := registry.New(st, nil)
+	e.limits = map[string]int{}
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Changed: func(_ context.Context, workspace string, spec *protocol.RuntimeSpec) error {
+		e.limits[workspace+"/"+spec.ID], _ = spec.Limits()
+		return nil
+	}})
 	e.runs = newFakeRuns(st, harnesses, e.runners)
 	ring, err := secret.NewKeyring(secret.GenerateKey())
 	if err != nil {
@@ -69,7 +77,7 @@ func newEnv(t testing.TB, o options) *env {
 	}
 	o.auth.Keys, o.auth.Runners = e.keys, e.runners
 	cfg := api.Config{
-		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
+		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
 		Log: slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if o.config != nil {

@@ -71,6 +71,25 @@ func FuzzHarnessSubmission(f *testing.F) {
 		`{"kind":"command","id":"c","version":"1","command":"x {{task}}","env":{"A":"b","C":{"secretRef":"s","scope":"user"}},"model":{"ref":"m","version":"1"},"trace":{"kind":"file","path":"t.json"}}`)
 }
 
+func FuzzRuntimeSpec(f *testing.F) {
+	fuzzBody(f, (*protocol.RuntimeSpec).Validate,
+		`{"kind":"local","id":"l","version":"1","capabilities":["gpu"],"maxConcurrent":2,"memoryBudgetMb":1024,"warm":1,"idleSeconds":5}`,
+		`{"kind":"nomad","id":"n","version":"1","addr":"https://n:4646","image":"i","runtime":"runsc","datacenters":["dc1"],"constraints":[{"attribute":"a","value":"b"}],"authSecret":"S","gpu":1}`,
+		`{"kind":"k8s","id":"k","version":"1","image":"i","server":"https://k","authSecret":"S","nodeSelector":{"a":"b"},"tolerations":[{"key":"a","effect":"NoExecute"}],"traceSource":{"kind":"otel","endpoint":"http://o","mapping":{"a":["b"]}}}`)
+}
+
+func FuzzRuntimeQuery(f *testing.F) {
+	fuzzBody(f, func(q *protocol.RuntimeQuery) error {
+		if q.Ref == nil && q.Spec == nil {
+			return protocol.BadRequest("neither")
+		}
+		if q.Spec != nil {
+			return q.Spec.Validate()
+		}
+		return nil
+	}, `{"id":"a","version":"latest"}`, `{"id":"a"}`, `{"kind":"local","id":"l","version":"1"}`)
+}
+
 func FuzzSmallBodies(f *testing.F) {
 	type all struct {
 		Pair   protocol.PairRequest

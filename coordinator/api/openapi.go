@@ -54,6 +54,8 @@ func newDocuments(routes []route, version string) (*documents, error) {
 var defaulted = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.Case]():       {"graders", "timeoutSec", "tags"},
 	reflect.TypeFor[protocol.HarnessRef](): {"version"},
+	// Of a runtime's spec a request may leave out what an answer always has.
+	reflect.TypeFor[protocol.RuntimeSpec](): {"tags", "capabilities"},
 }
 
 // describePresence marks what a document always has: fields without omitempty that
@@ -106,7 +108,8 @@ type modelReference struct {
 // references to what other operations answer: the reflector would look in such a
 // type for the fields of a form, find none, and leave the body out.
 var bodyUnions = map[reflect.Type][]reflect.Type{
-	reflect.TypeFor[registry.Submission](): {reflect.TypeFor[protocol.HarnessInstance](), reflect.TypeFor[protocol.HarnessSpec]()},
+	reflect.TypeFor[registry.Submission]():   {reflect.TypeFor[protocol.HarnessInstance](), reflect.TypeFor[protocol.HarnessSpec]()},
+	reflect.TypeFor[protocol.RuntimeQuery](): {reflect.TypeFor[protocol.RuntimeSpec](), reflect.TypeFor[protocol.RuntimeRef]()},
 }
 
 func unionBody(forms []reflect.Type) *openapi31.RequestBodyOrReference {

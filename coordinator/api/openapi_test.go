@@ -21,6 +21,8 @@ var promised = []string{
 	"GET /harnesses/{id}/{version}", "GET /harnesses/{id}/{version}/instance", "POST /harnesses/{id}/pins",
 	"DELETE /harnesses/{id}/versions/{version}", "PUT /harnesses/{id}/versions/{version}/tags",
 	"POST /harness-templates", "GET /harness-templates", "POST /harness-templates/validate", "GET /harness-templates/{id}", "GET /harness-templates/{id}/{version}",
+	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes",
+	"GET /runtimes/{id}/versions/{version}", "PUT /runtimes/{id}/versions/{version}/tags",
 	"POST /runners", "GET /runners", "DELETE /runners/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
@@ -279,7 +281,7 @@ func TestOpenAPIBodies(t *testing.T) {
 	if bodies < 12 {
 		t.Errorf("%d operations take a body, want at least 12", bodies)
 	}
-	for _, name := range []string{"RunRequest", "Network", "HarnessSpec", "HarnessInstance", "KeyRequest", "PairRequest", "SecretRequest", "Decision"} {
+	for _, name := range []string{"RunRequest", "Network", "HarnessSpec", "HarnessInstance", "RuntimeSpec", "RuntimeRef", "KeyRequest", "PairRequest", "SecretRequest", "Decision"} {
 		if !described[name] {
 			t.Errorf("no body leads to the schema %s", name)
 		}

@@ -46,6 +46,8 @@ const (
 	TemplatesWrite    Action = "templates:write"
 	MembersRead       Action = "members:read"
 	SettingsWrite     Action = "settings:write"
+	RuntimesRead      Action = "runtimes:read"
+	RuntimesWrite     Action = "runtimes:write"
 	// SecretsRead and SecretsWrite are about the workspace's secrets.
 	SecretsRead  Action = "secrets:read"
 	SecretsWrite Action = "secrets:write"
@@ -72,6 +74,8 @@ var permissions = map[Action]permission{
 	TemplatesWrite:    {protocol.RoleViewer, protocol.ScopeWrite},
 	MembersRead:       {protocol.RoleViewer, protocol.ScopeRead},
 	SettingsWrite:     {protocol.RoleAdmin, protocol.ScopeAdmin},
+	RuntimesRead:      {protocol.RoleViewer, protocol.ScopeRead},
+	RuntimesWrite:     {protocol.RoleViewer, protocol.ScopeWrite},
 	SecretsRead:       {protocol.RoleAdmin, protocol.ScopeAdmin},
 	SecretsWrite:      {protocol.RoleAdmin, protocol.ScopeAdmin},
 	RunnersRead:       {protocol.RoleViewer, protocol.ScopeRead},

@@ -44,8 +44,9 @@ const (
 // RunnerPool is the pool of one runner.
 func RunnerPool(id string) Pool { return Pool{kind: poolRunner, of: id} }
 
-// RuntimeHome is the pool whose admission limits the runners of a runtime count
-// against, whatever pools they serve.
+// RuntimeHome is the pool whose admission limits the runners inside this process
+// count against, whatever pools they serve. Those of a registered runtime are at
+// home in its RuntimePool.
 func RuntimeHome(runtime string) Pool { return Pool{kind: poolHome, of: runtime} }
 
 func workspacePool(workspace string) Pool { return Pool{kind: poolWorkspace, workspace: workspace} }
@@ -53,6 +54,9 @@ func workspacePool(workspace string) Pool { return Pool{kind: poolWorkspace, wor
 func selfPool(workspace, subject string) Pool {
 	return Pool{kind: poolSelf, workspace: workspace, of: subject}
 }
+
+// RuntimePool is the pool of a registered runtime, and the home of its own runners.
+func RuntimePool(workspace, runtime string) Pool { return runtimePool(workspace, runtime) }
 
 func runtimePool(workspace, runtime string) Pool {
 	return Pool{kind: poolRuntime, workspace: workspace, of: runtime}

@@ -74,10 +74,11 @@ func (s *Service) explain(ctx context.Context, r *protocol.Run) error {
 }
 
 // why is the matcher's sentence. Where it says that nobody serves the pool, whom
-// that means is said in the words of the target that was named.
+// that means is said in the words of the target that was named; what it says of the
+// runners of a runtime names the runtime.
 func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation) string {
 	if x.Why != lease.WhyNoRunner {
-		return x.Sentence
+		return s.ofRuntime(r, x)
 	}
 	var who string
 	switch target := r.Runtime; {
@@ -93,9 +94,32 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 			who = fmt.Sprintf("runner %s (%s) is not connected", runner.ID, runner.Label)
 		}
 	default:
-		who = "no runner of runtime " + target + " is connected"
+		who = s.noRunner(ctx, r.Tenant, target)
 	}
 	return fmt.Sprintf("%s; settles as unschedulable at %s", who, x.Deadline.UTC().Format(time.RFC3339))
+}
+
+// noRunner says that the pool of a runtime is empty, and how to fill it.
+func (s *Service) noRunner(ctx context.Context, workspace, runtime string) string {
+	if _, err := s.cfg.Runtimes.Latest(ctx, workspace, runtime); err != nil {
+		return "no runner of runtime " + runtime + " is connected"
+	}
+	return fmt.Sprintf("runtime %s has no runner online: start some with everdict runner --pool-token, with a token of everdict pools token create --runtime %[1]s", runtime)
+}
+
+// ofRuntime is the matcher's sentence with the runtime that it is about.
+func (s *Service) ofRuntime(r *protocol.Run, x lease.Explanation) string {
+	switch x.Why {
+	case lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhySlots, lease.WhyMemory, lease.WhyBehind, lease.WhyBusy:
+	default:
+		return x.Sentence
+	}
+	if r.Placement != nil {
+		if p, _ := parsePool(r.Placement.Pool); p.kind == poolRuntime {
+			return "runtime " + p.of + ": " + x.Sentence
+		}
+	}
+	return x.Sentence
 }
 
 // synthesized is the result of a run that never produced one, in the shape that
@@ -182,7 +206,7 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)
 	case lease.WhySettled:
 	default:
-		pl.Phase, pl.BlockedReason = "queued", x.Sentence
+		pl.Phase, pl.BlockedReason = "queued", s.why(ctx, r, x)
 	}
 	if !x.Deadline.IsZero() {
 		at := protocol.At(x.Deadline)

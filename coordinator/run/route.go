@@ -3,77 +3,14 @@ package run
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
-
-// audience knows for whom runs were submitted to "auto", since every runner that
-// belongs to a whole workspace serves each of those.
-type audience struct {
-	mu    sync.Mutex
-	known map[string]map[string]bool // workspace -> subjects
-	grown func(workspace string)
-}
-
-// add reports whether the pair is new.
-func (a *audience) add(workspace, subject string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	subjects := a.subjects(workspace)
-	if subjects[subject] {
-		return false
-	}
-	subjects[subject] = true
-	return true
-}
-
-// meet notes a workspace of which no subject is known.
-func (a *audience) meet(workspace string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.subjects(workspace)
-}
-
-func (a *audience) subjects(workspace string) map[string]bool {
-	if a.known[workspace] == nil {
-		a.known[workspace] = map[string]bool{}
-	}
-	return a.known[workspace]
-}
-
-// pools are the names of the auto pools of a workspace, in order.
-func (a *audience) pools(workspace string) []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var pools []string
-	for subject := range a.known[workspace] {
-		pools = append(pools, autoPool(workspace, subject).String())
-	}
-	slices.Sort(pools)
-	return pools
-}
-
-// workspaces are those in which somebody has submitted, in order.
-func (a *audience) workspaces() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Sorted(maps.Keys(a.known))
-}
-
-// OnAudience sets who is told that the runners of a workspace must serve
-// somebody new: their Serves has changed.
-func (s *Service) OnAudience(f func(workspace string)) {
-	s.audience.mu.Lock()
-	defer s.audience.mu.Unlock()
-	s.audience.grown = f
-}
 
 // Serves are the names of the pools that a runner takes jobs from, its own first.
 // Local is for runners inside this process.
@@ -83,9 +20,11 @@ func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []stri
 	case local:
 		serves := names(own)
 		for _, w := range s.audience.workspaces() {
-			serves = append(append(serves, runtimePool(w, LocalRuntime).String()), s.audience.pools(w)...)
+			serves = append(append(serves, s.audience.local(w)...), s.audience.pools(w)...)
 		}
 		return serves
+	case r.Runtime != "":
+		return append(names(runtimePool(workspace, r.Runtime)), s.audience.pools(workspace)...)
 	case r.Owner == pairing.WorkspaceOwner(workspace):
 		return append(names(own, workspacePool(workspace)), s.audience.pools(workspace)...)
 	}
@@ -96,11 +35,16 @@ func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []stri
 type route struct {
 	pool Pool
 	why  string
+	// runtime is the version of a registered runtime that was named; else nil.
+	runtime *protocol.RuntimeRef
 }
 
 // route finds the pool of a target, or says what is missing.
 func (s *Service) route(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
 	switch {
+	case strings.Contains(target, ","):
+		return route{}, protocol.BadRequest("a run goes to one runtime, and %q names several", protocol.Clip(target, 80)).
+			WithHint("name one of them, or leave runtime out to take any pool that can run it; a list is for a batch of runs")
 	case target == protocol.TargetAuto:
 		return s.routeAuto(ctx, p, needs)
 	case target == protocol.TargetSelf:
@@ -111,7 +55,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 		if len(own) == 0 {
 			return route{}, protocol.NotFound("you have no runner in workspace %s", p.Workspace).WithHint("%s", pairHint)
 		}
-		return route{selfPool(p.Workspace, p.Subject), "any of the submitter's own runners"}, capable(own, needs)
+		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs)
 	case target == protocol.TargetSelfWorkspace:
 		shared, err := s.owned(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
 		if err != nil {
@@ -121,15 +65,11 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 			return route{}, protocol.NotFound("workspace %s has no runner of its own", p.Workspace).
 				WithHint("an admin pairs one: POST /workspace/runners")
 		}
-		return route{workspacePool(p.Workspace), "any of the workspace's own runners"}, capable(shared, needs)
+		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs)
 	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
 		return s.routeRunner(ctx, p, target, needs)
-	case target == LocalRuntime && s.cfg.Local:
-		s.welcome(p.Workspace, p.Subject)
-		return route{runtimePool(p.Workspace, LocalRuntime), "the runtime that was named"}, nil
 	}
-	return route{}, protocol.NotFound("no runtime %q in workspace %s", protocol.Clip(target, 80), p.Workspace).
-		WithHint("a run names self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it")
+	return s.routeRuntime(ctx, p, target, needs)
 }
 
 const pairHint = "pair one: everdict runners pair, then everdict runner on that machine"
@@ -149,7 +89,7 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
 			WithHint("a personal runner takes its owner's runs only")
 	}
-	return route{RunnerPool(r.ID), fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
+	return route{pool: RunnerPool(r.ID), why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
 }
 
 func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []string) (route, error) {
@@ -157,9 +97,25 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 	if err != nil {
 		return route{}, err
 	}
-	if len(usable) == 0 && !s.cfg.Local {
-		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired", p.Workspace).
-			WithHint("%s", pairHint)
+	runtimes, err := s.runtimes(ctx, p.Workspace)
+	if err != nil {
+		return route{}, err
+	}
+	if len(usable)+len(runtimes) == 0 && !s.cfg.Local {
+		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired, and no runtime is registered", p.Workspace).
+			WithHint("%s; or register a runtime: everdict runtimes register", pairHint)
+	}
+	why := "no runtime was named: any pool of the workspace that can run it"
+	var able []string
+	for _, r := range runtimes {
+		// As a runner that offers what the runtime does.
+		usable = append(usable, protocol.Runner{Capabilities: r.offers})
+		if len(r.lacks(needs)) == 0 {
+			able = append(able, r.spec.ID)
+		}
+	}
+	if len(able) > 0 {
+		why += ", of its runtimes " + strings.Join(able, ", ")
 	}
 	if !s.cfg.Local {
 		if err := capable(usable, needs); err != nil {
@@ -167,7 +123,7 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 		}
 	}
 	s.welcome(p.Workspace, p.Subject)
-	return route{autoPool(p.Workspace, p.Subject), "no runtime was named: any pool of the workspace that can run it"}, nil
+	return route{pool: autoPool(p.Workspace, p.Subject), why: why}, nil
 }
 
 // owned are the runners of a workspace that belong to one of the owners.
@@ -183,19 +139,6 @@ func (s *Service) owned(ctx context.Context, workspace string, owners ...string)
 		}
 	}
 	return mine, nil
-}
-
-// welcome makes the shared runners of a workspace serve a subject.
-func (s *Service) welcome(workspace, subject string) {
-	if !s.audience.add(workspace, subject) {
-		return
-	}
-	s.audience.mu.Lock()
-	grown := s.audience.grown
-	s.audience.mu.Unlock()
-	if grown != nil {
-		grown(workspace)
-	}
 }
 
 // capable refuses a run that none of the runners could ever take. A runner that

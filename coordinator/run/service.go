@@ -15,13 +15,15 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// Config of a Service. All but Local, Now and Log are required.
+// Config of a Service. All but Runtimes, Local, Now and Log are required.
 type Config struct {
 	Store    *store.Store
 	Registry *registry.Registry
 	Runners  *pairing.Runners
 	Evidence *evidence.Store
 	Secrets  *secret.Vault
+	// Runtimes may be nil: none are registered.
+	Runtimes *registry.Runtimes
 	// Local says that runners inside this process serve the runtime "local" of
 	// every workspace.
 	Local bool
@@ -52,7 +54,7 @@ func New(cfg Config) *Service {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]*watched{}},
-		audience: audience{known: map[string]map[string]bool{}}}
+		audience: audience{known: map[string]map[string]bool{}, runtimes: map[string]map[string]bool{}}}
 }
 
 // Bind gives the service its queue, and learns from what is queued whom the

@@ -95,7 +95,7 @@ func (s *Service) record(p auth.Principal, req *protocol.RunRequest, h *protocol
 		Trigger:         req.Trigger,
 		CreatedBy:       p.Subject,
 		Origin:          req.Origin,
-		Placement:       &protocol.RunPlace{Where: "runtime", Target: req.Target(), Pool: to.pool.String(), Why: to.why},
+		Placement:       &protocol.RunPlace{Where: "runtime", Target: req.Target(), Pool: to.pool.String(), Why: to.why, Runtime: to.runtime},
 		CreatedAt:       now,
 		UpdatedAt:       now,
 	}

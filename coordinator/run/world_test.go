@@ -41,6 +41,7 @@ type world struct {
 	s        *Service
 	store    *store.Store
 	runners  *pairing.Runners
+	runtimes *registry.Runtimes
 	evidence *evidence.Store
 	secrets  *secret.Vault
 	key      secret.Key
@@ -87,12 +88,17 @@ func (w *world) open() {
 	w.evidence, err = evidence.Open(evidence.Config{Dir: filepath.Join(w.dir, "evidence")})
 	must(err)
 	w.runners = pairing.New(pairing.Config{Store: w.store})
+	w.runtimes = registry.NewRuntimes(registry.RuntimesConfig{Store: w.store,
+		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+			return w.s.RuntimeChanged(ctx, workspace, latest)
+		}})
 	ring, err := secret.NewKeyring(w.key)
 	must(err)
 	w.secrets, err = secret.Open(ctx, secret.Config{Store: w.store, Keys: ring})
 	must(err)
 	conf := w.conf
 	conf.Secrets = w.secrets
+	conf.Runtimes = w.runtimes
 	conf.Store, conf.Registry, conf.Runners, conf.Evidence = w.store, registry.New(w.store, nil), w.runners, w.evidence
 	w.s = New(conf)
 	cfg := w.cfg
@@ -100,6 +106,7 @@ func (w *world) open() {
 	w.q, err = lease.Open(ctx, w.db, cfg)
 	must(err)
 	must(w.s.Bind(ctx, w.q))
+	must(w.runtimes.Announce(ctx))
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.q.Run(run) }()

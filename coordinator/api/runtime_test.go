@@ -1,0 +1,133 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+const nomadRuntime = `{"kind":"nomad","id":"prod","version":"1.0.0","addr":"https://nomad.internal:4646","image":"job-runner:1","authSecret":"nomad-acl-token","maxConcurrent":24,"extra":"dropped"}`
+
+func TestRuntimesOverHTTP(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	var none []protocol.RuntimeEntry
+	if e.do("GET", "/runtimes", "").wants(http.StatusOK).into(&none); len(none) != 0 {
+		t.Errorf("a new coordinator has the runtimes %+v, want none", none)
+	}
+	var registered protocol.Registered
+	e.do("POST", "/runtimes", nomadRuntime).wants(http.StatusCreated).into(&registered)
+	if want := (protocol.Registered{Workspace: "default", ID: "prod", Version: "1.0.0"}); registered != want {
+		t.Errorf("registered %+v, want %+v", registered, want)
+	}
+	// What was read can be registered again as the same.
+	stored := e.do("GET", "/runtimes/prod/versions/latest", "").wants(http.StatusOK)
+	e.do("POST", "/runtimes", string(stored.body)).wants(http.StatusCreated)
+	e.do("POST", "/runtimes", nomadRuntime).wants(http.StatusCreated)
+	var spec protocol.RuntimeSpec
+	stored.into(&spec)
+	if d := cmp.Diff([]string{"docker"}, spec.Capabilities); d != "" || spec.Tags == nil || spec.AuthSecret != "nomad-acl-token" {
+		t.Errorf("stored spec %+v, capabilities (-want +got):\n%s", spec, d)
+	}
+	p := e.do("POST", "/runtimes", strings.Replace(nomadRuntime, "24", "25", 1)).problem(http.StatusConflict, protocol.CodeConflict)
+	if !strings.Contains(p.Hint, "new version") {
+		t.Errorf("hint of a conflict %q, want it to ask for a new version", p.Hint)
+	}
+	if got := e.limits["default/prod"]; got != 24 {
+		t.Errorf("the pool admits %d runs after a refused version, want 24", got)
+	}
+	e.do("POST", "/runtimes", strings.NewReplacer("24", "2", "1.0.0", "1.10.0").Replace(nomadRuntime)).wants(http.StatusCreated)
+	e.do("POST", "/runtimes", strings.NewReplacer("24", "7", "1.0.0", "1.9.0").Replace(nomadRuntime)).wants(http.StatusCreated)
+	if got := e.limits["default/prod"]; got != 2 {
+		t.Errorf("the pool admits %d runs, want the 2 of the highest version", got)
+	}
+	e.do("POST", "/runtimes", `{"kind":"local","id":"a","version":"1"}`).wants(http.StatusCreated)
+	e.do("PUT", "/runtimes/prod/versions/latest/tags", `{"tags":["live"]}`).wants(http.StatusOK)
+	var list []protocol.RuntimeEntry
+	e.do("GET", "/runtimes", "").wants(http.StatusOK).into(&list)
+	if len(list) != 2 || list[0].ID != "a" || list[0].Capabilities != nil || list[1].LatestVersion != "1.10.0" ||
+		!cmp.Equal(list[1].Versions, []string{"1.0.0", "1.9.0", "1.10.0"}) || !cmp.Equal(list[1].VersionTags, map[string][]string{"1.10.0": {"live"}}) {
+		t.Errorf("runtimes %+v", list)
+	}
+	e.do("GET", "/runtimes/prod/versions/3", "").problem(http.StatusNotFound, protocol.CodeNotFound)
+	e.do("GET", "/runtimes/nope/versions/latest", "").problem(http.StatusNotFound, protocol.CodeNotFound)
+	e.do("GET", "/runtimes/prod/versions/latest", "", "X-Everdict-Tenant", "other").problem(http.StatusNotFound, protocol.CodeNotFound)
+}
+
+// TestP15_RemovedRuntimeKinds: who knows the kinds of old is told what to do.
+func TestP15_RemovedRuntimeKinds(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	for kind, want := range map[string]string{"docker": "everdict runners pair", "topology": "traceSource", "slurm": "local, nomad or k8s"} {
+		p := e.do("POST", "/runtimes", `{"kind":"`+kind+`","id":"x","version":"1"}`).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+		if !strings.Contains(p.Message, want) {
+			t.Errorf("kind %s: %q, want it to name %q", kind, p.Message, want)
+		}
+	}
+	e.do("GET", "/runtimes/x/versions/latest", "").problem(http.StatusNotFound, protocol.CodeNotFound)
+}
+
+func TestValidateRuntime(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	validate := func(body string) (v protocol.RuntimeValidation) {
+		t.Helper()
+		e.do("POST", "/runtimes/validate", body).wants(http.StatusOK).into(&v)
+		return v
+	}
+	// This coordinator keeps no secrets, so that the one named is missing.
+	if v := validate(nomadRuntime); !v.OK || v.Kind != "nomad" || v.VersionExists || v.MissingSecrets == nil || !cmp.Equal(*v.MissingSecrets, []string{"nomad-acl-token"}) {
+		t.Errorf("a good spec: %+v", v)
+	}
+	if v := validate(`{"id":"prod"}`); v.OK || len(v.Errors) != 1 {
+		t.Errorf("a name that is not registered: %+v", v)
+	}
+	e.do("POST", "/runtimes", nomadRuntime).wants(http.StatusCreated)
+	if v := validate(`{"id":"prod","version":"latest"}`); !v.OK || v.Version != "1.0.0" || !v.VersionExists {
+		t.Errorf("a registered one by name: %+v", v)
+	}
+	if v := validate(`{"kind":"local","id":"x","version":"1"}`); !v.OK || v.MissingSecrets != nil {
+		t.Errorf("a spec without secrets: %+v, want no word of them", v)
+	}
+	if v := validate(`{"kind":"k8s","id":"prod","version":"1.0.0","maxConcurrent":0}`); v.OK || len(v.Errors) != 2 || !v.VersionExists {
+		t.Errorf("two faults: %+v", v)
+	}
+}
+
+// TestProbeRuntime: what this build cannot ask it does not claim to know.
+func TestProbeRuntime(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	var p protocol.Probe
+	if e.do("POST", "/runtimes/probe", `{"kind":"local","id":"x","version":"1"}`).wants(http.StatusOK).into(&p); !p.Reachable || p.Kind != "local" {
+		t.Errorf("local: %+v", p)
+	}
+	p = protocol.Probe{}
+	if e.do("POST", "/runtimes/probe", nomadRuntime).wants(http.StatusOK).into(&p); p.Reachable || !strings.Contains(p.Detail, "cannot probe") || p.Reason != "" {
+		t.Errorf("nomad without a prober: %+v", p)
+	}
+	e.do("GET", "/runtimes/prod/versions/latest", "").problem(http.StatusNotFound, protocol.CodeNotFound) // never kept
+	e.do("POST", "/runtimes/probe", `{"id":"prod","version":"latest"}`).problem(http.StatusNotFound, protocol.CodeNotFound)
+	e.do("POST", "/runtimes/probe", `{"kind":"k8s","id":"x","version":"1"}`).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+	e.do("POST", "/runtimes/probe", ``).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+}
+
+func TestRuntimeRights(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	var paired protocol.Paired
+	e.do("POST", "/runners", `{"label":"mac"}`).wants(http.StatusOK).into(&paired)
+	for _, route := range []string{"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes"} {
+		method, path, _ := strings.Cut(route, " ")
+		e.do(method, path, nomadRuntime, "Authorization", "Bearer "+paired.Token).problem(http.StatusForbidden, protocol.CodeForbidden)
+	}
+	var issued protocol.IssuedKey
+	e.do("POST", "/keys", `{"scopes":["read"]}`).wants(http.StatusCreated).into(&issued)
+	read := issued.APIKey
+	e.do("GET", "/runtimes", "", "Authorization", "Bearer "+read).wants(http.StatusOK)
+	e.do("POST", "/runtimes", nomadRuntime, "Authorization", "Bearer "+read).problem(http.StatusForbidden, protocol.CodeForbidden)
+}

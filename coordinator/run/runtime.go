@@ -1,0 +1,145 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// RuntimeChanged makes the limits of a runtime's latest version those of its pool,
+// and lets the runners inside this process serve a runtime of kind local. It is
+// told of every runtime after a start, since the queue does not keep limits.
+func (s *Service) RuntimeChanged(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+	concurrent, memory := latest.Limits()
+	err := s.queue.SetLimit(ctx, runtimePool(workspace, latest.ID).String(), lease.Limit{MaxConcurrent: concurrent, MemoryMB: int64(memory)})
+	if err != nil {
+		return err
+	}
+	if s.cfg.Local && s.audience.serve(workspace, latest.ID, latest.Kind == protocol.RuntimeLocal) {
+		s.audience.tell(workspace)
+	}
+	return nil
+}
+
+// offer is what a registered runtime has for a run.
+type offer struct {
+	spec *protocol.RuntimeSpec
+	// offers are the declared capabilities, and those of the pool's runners that
+	// are known.
+	offers []string
+	// gated are the capabilities that a run may not need without their being
+	// offered.
+	gated []string
+}
+
+// lacks are the needs for which a run is refused here.
+func (o *offer) lacks(needs []string) []string {
+	var missing []string
+	for _, n := range needs {
+		if slices.Contains(o.gated, n) && !slices.Contains(o.offers, n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
+// runtimes are what the registered runtimes of a workspace offer.
+func (s *Service) runtimes(ctx context.Context, workspace string) ([]offer, error) {
+	specs, err := s.cfg.Runtimes.All(ctx, workspace)
+	if err != nil || len(specs) == 0 {
+		return nil, err
+	}
+	offers := make([]offer, len(specs))
+	for i := range specs {
+		if offers[i], err = s.offer(ctx, workspace, &specs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return offers, nil
+}
+
+func (s *Service) offer(ctx context.Context, workspace string, spec *protocol.RuntimeSpec) (offer, error) {
+	o := offer{spec: spec, offers: slices.Clone(spec.Capabilities)}
+	roster, err := s.cfg.Runners.Roster(ctx, workspace)
+	if err != nil {
+		return o, err
+	}
+	for _, r := range roster {
+		if r.Runtime == spec.ID {
+			o.offers = append(o.offers, r.Capabilities...)
+		}
+	}
+	switch {
+	case spec.Kind != protocol.RuntimeLocal || len(spec.Capabilities) > 0:
+		o.gated = slices.DeleteFunc(protocol.FunctionalCapabilities(), func(c string) bool {
+			// A program of the runner's image, of which only the runner knows.
+			return c == protocol.CapGit
+		})
+	case !s.cfg.Local:
+		// Nothing is declared, and what its machines are will be seen; none grows a
+		// GPU by itself.
+		o.gated = []string{protocol.CapGPU}
+	}
+	return o, nil
+}
+
+// routeRuntime finds the pool of a registered runtime; an unknown one is a 404, one
+// that lacks what the run needs a 400.
+func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+	spec, err := s.cfg.Runtimes.Latest(ctx, p.Workspace, target)
+	var unknown *protocol.Problem
+	switch {
+	case errors.As(err, &unknown) && unknown.Status == http.StatusNotFound:
+		if target == LocalRuntime && s.cfg.Local {
+			s.welcome(p.Workspace, p.Subject)
+			return route{pool: runtimePool(p.Workspace, LocalRuntime), why: "the runtime that was named"}, nil
+		}
+		return route{}, s.noRuntime(ctx, p, target)
+	case err != nil:
+		return route{}, err
+	}
+	o, err := s.offer(ctx, p.Workspace, spec)
+	if err != nil {
+		return route{}, err
+	}
+	if missing := o.lacks(needs); len(missing) > 0 {
+		slices.Sort(o.offers)
+		have := slices.Compact(o.offers)
+		return route{}, protocol.BadRequest("runtime %s does not offer %s, which this run needs", spec.ID, strings.Join(missing, ", ")).
+			WithHint("it offers: %s; name another runtime, or register a version that declares what its runners have (capabilities, gpu)", orNothing(have)).
+			WithData("runtime", spec.ID).WithData("need", needs).WithData("missing", missing).WithData("have", have)
+	}
+	return route{pool: runtimePool(p.Workspace, spec.ID), why: "the runtime that was named",
+		runtime: &protocol.RuntimeRef{ID: spec.ID, Version: spec.Version}}, nil
+}
+
+func orNothing(list []string) string {
+	if len(list) == 0 {
+		return "nothing"
+	}
+	return strings.Join(list, ", ")
+}
+
+// noRuntime is the 404 of a target that names nothing.
+func (s *Service) noRuntime(ctx context.Context, p auth.Principal, target string) error {
+	problem := protocol.NotFound("no runtime %q in workspace %s", protocol.Clip(target, 80), p.Workspace)
+	const forms = "a run names a registered runtime, self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it"
+	specs, err := s.cfg.Runtimes.All(ctx, p.Workspace)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, spec := range specs {
+		ids = append(ids, spec.ID)
+	}
+	if len(ids) == 0 {
+		return problem.WithHint("none is registered; %s", forms)
+	}
+	return problem.WithHint("registered are %s; %s", protocol.Clip(strings.Join(ids, ", "), 400), forms)
+}

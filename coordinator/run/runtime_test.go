@@ -1,0 +1,227 @@
+package run
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+func (w *world) register(spec protocol.RuntimeSpec) {
+	w.t.Helper()
+	if spec.Version == "" {
+		spec.Version = "1.0.0"
+	}
+	if spec.Kind != protocol.RuntimeLocal {
+		spec.Image, spec.Addr = "job-runner:1", "https://nomad.internal:4646"
+	}
+	if _, err := w.runtimes.Register(w.t.Context(), "default", "ann", spec); err != nil {
+		w.t.Fatalf("register %s: %v", spec.ID, err)
+	}
+}
+
+// member is a runner of a runtime's pool, as a pool token gives one its identity.
+func member(runtime, id string, capabilities ...string) lease.Runner {
+	return lease.Runner{ID: id, Home: RuntimePool("default", runtime).String(), Capabilities: capabilities, OS: "linux", Arch: "amd64"}
+}
+
+func (w *world) serving(r lease.Runner, runtime string) lease.Runner {
+	r.Serves = w.s.Serves("default", protocol.Runner{ID: r.ID, Owner: "runtime:" + runtime, Runtime: runtime}, false)
+	return r
+}
+
+func gpu(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{GPU: 1} }
+
+func image(r *protocol.RunRequest) { r.Case.Image = "alpine" }
+
+func repo(r *protocol.RunRequest) { r.Case.Env = files("a") }
+
+// TestRuntimeOfARun: a run goes to the pool of the runtime that it names, at its
+// latest version, or is refused at submit with what is missing and what helps.
+func TestRuntimeOfARun(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	one := 1
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.2.0"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "hosts"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "plain", Capabilities: []string{protocol.CapGit}})
+	other := auth.Principal{Subject: "ann", Workspace: "other"}
+	for name, row := range map[string]struct {
+		who     auth.Principal
+		target  string
+		edit    func(*protocol.RunRequest)
+		runtime string // of the record, if it is accepted
+		code    protocol.Code
+		says    string
+	}{
+		"by name":                          {target: "prod", runtime: "prod@1.2.0"},
+		"an image on a cluster":            {target: "prod", edit: image, runtime: "prod@1.2.0"},
+		"git is the image's":               {target: "prod", edit: repo, runtime: "prod@1.2.0"},
+		"a GPU":                            {target: "gpus", edit: gpu, runtime: "gpus@1.0.0"},
+		"no GPU there":                     {target: "prod", edit: gpu, code: protocol.CodeBadRequest, says: "runtime prod does not offer gpu"},
+		"no GPU that anybody knows of":     {target: "hosts", edit: gpu, code: protocol.CodeBadRequest, says: "gpu"},
+		"what is not declared may be seen": {target: "hosts", edit: image, runtime: "hosts@1.0.0"},
+		"what is declared is all":          {target: "plain", edit: image, code: protocol.CodeBadRequest, says: "docker"},
+		"unknown":                          {target: "moon", code: protocol.CodeNotFound, says: "gpus, hosts, plain, prod"},
+		"of another workspace":             {who: other, target: "prod", code: protocol.CodeNotFound, says: "none is registered"},
+		"several":                          {target: "prod,gpus", code: protocol.CodeBadRequest, says: "batch"},
+		"several runners":                  {target: "self:rnr_1,self:rnr_2", code: protocol.CodeBadRequest, says: "names several"},
+	} {
+		if row.who.Subject == "" {
+			row.who = ann
+		}
+		if row.edit == nil {
+			row.edit = func(*protocol.RunRequest) {}
+		}
+		run, err := w.s.Submit(t.Context(), row.who, request(row.target, row.edit))
+		if row.code != "" {
+			var p *protocol.Problem
+			if !errors.As(err, &p) || p.Code != row.code || !strings.Contains(err.Error(), row.says) || p.Hint == "" {
+				t.Errorf("%s: %v, want %s that says %q, with a hint", name, err, row.code, row.says)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		pl := run.Placement
+		if pl.Runtime == nil || pl.Runtime.ID+"@"+pl.Runtime.Version != row.runtime || pl.Pool != RuntimePool("default", row.target).String() {
+			t.Errorf("%s: placement %s, want %s in the pool of %s", name, dump(pl), row.runtime, row.target)
+		}
+	}
+}
+
+// TestRuntimesOfAuto: a run without a runtime considers the registered ones, says
+// so, and is taken by a runner of such a pool.
+func TestRuntimesOfAuto(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		if _, err := w.s.Submit(t.Context(), ann, request("")); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "everdict runtimes register") {
+			t.Errorf("without any pool: %v", err)
+		}
+		one := 1
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod"})
+		if _, err := w.s.Submit(t.Context(), ann, request("", gpu)); code(err) != protocol.CodeBadRequest {
+			t.Errorf("a GPU that no pool has: %v, want it refused", err)
+		}
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+		run, err := w.s.Submit(t.Context(), ann, request("", gpu))
+		if err != nil || !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
+			t.Fatalf("a GPU that a runtime has: %v, why %q", err, run.Placement.Why)
+		}
+		l, err := w.q.Pull(t.Context(), lease.PullRequest{RequestID: "1", Runner: w.serving(member("gpus", "rnr_g", protocol.CapGPU), "gpus")})
+		if err != nil || l.Job != run.ID {
+			t.Errorf("the pool's runner took %s, %v; want %s", l.Job, err, run.ID)
+		}
+	})
+}
+
+// TestP9_WhyARuntimeWaits: the sentence names the runtime and what its pool lacks.
+func TestP9_WhyARuntimeWaits(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		one, few := 1, 100
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", MaxConcurrent: &one, MemoryBudgetMB: &few})
+		first := w.submit(request("prod"))
+		why := func(id, want string) {
+			t.Helper()
+			r, err := w.s.Get(t.Context(), ann, id)
+			if err != nil || !strings.Contains(r.Placement.BlockedReason, want) {
+				t.Errorf("it waits because %q, %v; want %q", r.Placement.BlockedReason, err, want)
+			}
+			view, err := w.s.Placement(t.Context(), ann, id)
+			if err != nil || view.Placement.BlockedReason != r.Placement.BlockedReason {
+				t.Errorf("the placement says %+v, %v; the record %q", view.Placement, err, r.Placement.BlockedReason)
+			}
+		}
+		why(first, "runtime prod has no runner online: start some with everdict runner --pool-token")
+		why(first, "everdict pools token create --runtime prod")
+		r := w.serving(member("prod", "rnr_p"), "prod")
+		if err := w.q.SetRunner(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		why(w.submit(request("prod", image)), "runtime prod: no runner offers docker")
+		if _, err := w.q.Pull(t.Context(), lease.PullRequest{RequestID: "1", Runner: r}); err != nil {
+			t.Fatal(err)
+		}
+		second := w.submit(request("prod"))
+		why(second, "runtime prod: waits for a slot: pool default/runtime prod has 1 of 1 in use")
+		two := 2
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &two, MemoryBudgetMB: &few})
+		big := w.submit(request("prod", func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{MemoryMB: 200} }))
+		why(big, "runtime prod: waits for memory: pool default/runtime prod has 0 of 100 MiB")
+		w.restart()
+		if err := w.q.SetRunner(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		why(big, "has 0 of 100 MiB")
+	})
+}
+
+// TestP4_PoolLimitsSurviveARestart: the slots of a runtime's pool hold over all of
+// its runners, follow a new version, and are the same after a restart.
+func TestP4_PoolLimitsSurviveARestart(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		two := 2
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", MaxConcurrent: &two})
+		for range 6 {
+			w.submit(request("prod"))
+		}
+		leased := func(want int) {
+			t.Helper()
+			if all, err := w.q.List(t.Context()); err != nil || len(all) != want {
+				t.Errorf("%d runs are leased, %v; want %d", len(all), err, want)
+			}
+		}
+		pulls := func(from string) {
+			for _, id := range []string{"rnr_a", "rnr_b"} {
+				for _, n := range []string{"1", "2", "3"} {
+					err := w.q.PullFunc(t.Context(), lease.PullRequest{RequestID: from + id + n, Runner: w.serving(member("prod", id), "prod")}, func(lease.Lease, error) {})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		pulls("before")
+		leased(2)
+		w.restart()
+		pulls("after")
+		leased(2)
+		three := 3
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &three})
+		leased(3)
+	})
+}
+
+// TestLocalRuntimes: the runners inside this process serve the runtimes of kind
+// local of every workspace, also those that are registered while they are there.
+func TestLocalRuntimes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		inside := protocol.Runner{ID: "rnr_in", Owner: "local:"}
+		var told []string
+		w.s.OnAudience(func(workspace string) { told = append(told, workspace) })
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "mine"})
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "mine"})
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod"})
+		if d := cmp.Diff([]string{"default"}, told); d != "" {
+			t.Errorf("told (-want +got):\n%s", d)
+		}
+		want := []string{"runner rnr_in", "default/runtime local", "default/runtime mine"}
+		if got := w.s.Serves("default", inside, true); !slices.Equal(got, want) {
+			t.Errorf("the runner inside serves %q, want %q", got, want)
+		}
+		w.restart()
+		if got := w.s.Serves("default", inside, true); !slices.Equal(got, want) {
+			t.Errorf("after a restart it serves %q, want %q", got, want)
+		}
+		w.submit(request("mine", gpu)) // what this machine has is seen when it runs
+	}, func(w *world) { w.conf.Local = true })
+}
