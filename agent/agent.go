@@ -67,6 +67,9 @@ type Config struct {
 	Executable string
 	// Keep leaves workspaces on the disk, for somebody to look at.
 	Keep bool
+	// ExitWhenIdle makes the runner drain by itself after it was connected for so long
+	// without an attempt; 0: never.
+	ExitWhenIdle time.Duration
 	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
@@ -93,6 +96,7 @@ type Runner struct {
 	slots    []*slot
 	draining chan struct{}
 	drain    sync.Once
+	stirred  chan struct{} // an attempt has begun or ended; see untilIdle
 
 	mu       sync.Mutex
 	active   map[string]*attempt
@@ -120,6 +124,7 @@ func New(cfg Config) *Runner {
 	r := &Runner{
 		cfg: cfg, log: cfg.Log,
 		draining: make(chan struct{}),
+		stirred:  make(chan struct{}, 1),
 		active:   map[string]*attempt{},
 		arrived:  make(chan struct{}),
 		timing:   cfg.Timing,

@@ -70,6 +70,7 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 	r.mu.Lock()
 	r.active[name] = a
 	r.mu.Unlock()
+	r.stir()
 	r.attempts.Add(1)
 	go func() {
 		defer r.attempts.Done()
@@ -142,6 +143,7 @@ func (a *attempt) delivered() {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	delete(a.r.active, attemptName(a.ref.Run, a.ref.Epoch))
+	a.r.stir()
 }
 
 // work carries the attempt out and puts its result into the outbox. failedHere says

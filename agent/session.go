@@ -76,6 +76,9 @@ func (r *Runner) serve(ctx context.Context, s *link.RunnerSession) error {
 	for _, slot := range r.slots {
 		wg.Go(func() { r.pull(ctx, s, slot) })
 	}
+	if r.cfg.ExitWhenIdle > 0 {
+		wg.Go(func() { r.untilIdle(ctx) })
+	}
 	wg.Go(func() {
 		select {
 		case <-r.draining:

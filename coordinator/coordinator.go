@@ -113,7 +113,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	c.keys = auth.NewKeys(st, nil)
-	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }})
+	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) }})
 	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st,
 		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
 			return c.runs.RuntimeChanged(ctx, workspace, latest)
@@ -152,7 +152,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	c.api, err = api.New(api.Config{
-		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
+		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Pools: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
 		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},

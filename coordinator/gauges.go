@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/coordinator/api"
+	"github.com/everdict/everdict/coordinator/run"
 )
 
 // gaugesBound keeps a stuck writer from holding up /metrics.
@@ -28,6 +29,9 @@ func (g gauges) Gauges(emit func(name, help string, value float64, labels ...str
 	type states struct{ queued, leased, parked int }
 	byWorkspace := map[string]states{}
 	for _, n := range stats.Counts {
+		if runtime, ok := run.RuntimeOf(n.Pool); ok {
+			emit("everdict_pool_queued", "Runs that name a runtime and wait: what an autoscaler of its runners follows.", float64(n.Queued), "workspace", n.Workspace, "runtime", runtime)
+		}
 		s := byWorkspace[n.Workspace]
 		s.queued, s.leased, s.parked = s.queued+n.Queued, s.leased+n.Leased, s.parked+n.Parked
 		byWorkspace[n.Workspace] = s

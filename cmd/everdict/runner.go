@@ -29,6 +29,13 @@ const (
 const credentialFile = "credential"
 
 func runRunner(ctx context.Context, o cli.RunnerOptions) error {
+	if o.PoolToken != "" {
+		m, err := newMember(o)
+		if err != nil {
+			return err
+		}
+		return m.run(ctx)
+	}
 	token, given, err := credential(o)
 	if err != nil {
 		return err
@@ -44,20 +51,30 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 			}
 		})
 	}
+	return exitCode(work(ctx, o, token, keep, ""))
+}
+
+// work is a runner with its credential. connected is called each time that has
+// proved good; hide is a file that no job may see, or empty.
+func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected func(), hide string) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
+	}
+	var hidden []string
+	if hide != "" {
+		hidden = []string{hide}
 	}
 	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
-		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: keep,
+		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: connected,
 		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, Version: version,
-		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
+		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
 		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,
-		DrainTimeout: o.DrainTimeout, Log: o.Log,
+		DrainTimeout: o.DrainTimeout, ExitWhenIdle: o.ExitWhenIdle, Log: o.Log,
 	})
-	return exitCode(drive(ctx, r, o.Hurry))
+	return drive(ctx, r, o.Hurry)
 }
 
 // credential reads the token from where it was given, or takes the kept one.

@@ -75,7 +75,7 @@ func newEnv(t testing.TB, o options) *env {
 	if e.secrets, err = secret.Open(t.Context(), secret.Config{Store: st, Keys: ring, Referrers: []secret.Referrer{harnesses}}); err != nil {
 		t.Fatalf("open the secrets: %v", err)
 	}
-	o.auth.Keys, o.auth.Runners = e.keys, e.runners
+	o.auth.Keys, o.auth.Runners, o.auth.Pools = e.keys, e.runners, e.runners
 	cfg := api.Config{
 		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
 		Log: slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -98,11 +98,13 @@ func FuzzSmallBodies(f *testing.F) {
 		Tags   protocol.Tags
 		Pins   protocol.PinsRequest
 		Choice protocol.Decision
+		Pool   protocol.PoolTokenRequest
+		Join   protocol.JoinRequest
 	}
 	fuzzBody(f, func(a *all) error {
-		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate())
+		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate(), a.Pool.Validate(), a.Join.Validate())
 	},
-		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"}}`)
+		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"},"pool":{"runtime":"prod","label":"ci","expiresInSec":60},"join":{"label":"pod-1","os":"linux"}}`)
 }
 
 func TestShellWord(t *testing.T) {

@@ -79,6 +79,8 @@ func (f *fakeRuns) Submit(ctx context.Context, p auth.Principal, req *protocol.R
 	return run, err
 }
 
+func (f *fakeRuns) Pools(context.Context, auth.Principal) ([]protocol.Pool, error) { return nil, nil }
+
 func (f *fakeRuns) Get(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
 	f.mu.Lock()
 	broken := f.broken

@@ -174,7 +174,7 @@ func describe(r *openapi31.Reflector, rt route) error {
 func noun(path string) string {
 	segment, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	switch segment {
-	case "workspace":
+	case "workspace", "agent":
 		return "runners"
 	case "healthz", "readyz", "metrics", "openapi.json", "docs":
 		return "operation"

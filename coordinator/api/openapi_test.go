@@ -23,6 +23,7 @@ var promised = []string{
 	"POST /harness-templates", "GET /harness-templates", "POST /harness-templates/validate", "GET /harness-templates/{id}", "GET /harness-templates/{id}/{version}",
 	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes",
 	"GET /runtimes/{id}/versions/{version}", "PUT /runtimes/{id}/versions/{version}/tags",
+	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join",
 	"POST /runners", "GET /runners", "DELETE /runners/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",

@@ -42,6 +42,9 @@ type Runs interface {
 	// ends with an event of the kind end. The channel closes after that, when
 	// ctx ends, or when the reader is too slow: it then resumes by the last id.
 	Live(ctx context.Context, p auth.Principal, id string, q protocol.LiveQuery) (<-chan protocol.LiveEvent, error)
+
+	// Pools are the pools of the workspace's registered runtimes, by id.
+	Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool, error)
 }
 
 // runID is the path of a run.

@@ -209,6 +209,15 @@ var wordings = map[reflect.Type]map[string]wording{
 		"id":      {text: "a registered runtime"},
 		"version": {text: "a version, or latest (default)"},
 	},
+	reflect.TypeFor[protocol.PoolTokenRequest](): {
+		"runtime":      {text: "the registered runtime whose pool machines join with the token"},
+		"label":        {text: "what the token is for"},
+		"expiresInSec": {text: "how long it is good, up to 366 days; default 30 days"},
+	},
+	reflect.TypeFor[protocol.JoinRequest](): {
+		"label": {text: "a name to show for the machine"},
+		"os":    {text: "its operating system"},
+	},
 	reflect.TypeFor[protocol.PairRequest](): {
 		"label":        {text: "a name to show for the machine"},
 		"os":           {text: "its operating system"},

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/protocol"
@@ -28,11 +29,20 @@ type RunnerTokens interface {
 	Resolve(ctx context.Context, token string) (*store.RunnerRecord, error)
 }
 
-// Config of an Authenticator. Keys and Runners may be nil: then no such
+// PoolTokens finds what a pool token stands for. An unknown token is
+// store.ErrNotFound; one that is revoked or expired is returned as it is.
+type PoolTokens interface {
+	ResolvePool(ctx context.Context, token string) (*store.PoolTokenRecord, error)
+}
+
+// Config of an Authenticator. Keys, Runners and Pools may be nil: then no such
 // credential is known.
 type Config struct {
 	Keys    *Keys
 	Runners RunnerTokens
+	Pools   PoolTokens
+	// Now is the clock by which tokens expire; nil: time.Now.
+	Now func() time.Time
 	// Required refuses requests without a credential. Otherwise they are the
 	// development mode's admin of the workspace in TenantHeader.
 	Required bool
@@ -46,7 +56,12 @@ type Config struct {
 type Authenticator struct{ cfg Config }
 
 // New makes an Authenticator.
-func New(cfg Config) *Authenticator { return &Authenticator{cfg} }
+func New(cfg Config) *Authenticator {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Authenticator{cfg}
+}
 
 var devRoles = []string{protocol.RoleAdmin}
 
@@ -93,9 +108,33 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 		}
 		return Principal{}, protocol.Unauthenticated("this runner token is not known").
 			WithData("reason", "unknown").WithHint("pair the machine again: POST /runners")
+	case strings.HasPrefix(credential, protocol.PoolTokenPrefix) && a.cfg.Pools != nil:
+		return a.resolvePool(ctx, credential)
 	}
 	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
-		WithHint("an API key begins with ak_, a runner token with rnr_")
+		WithHint("an API key begins with ak_, a runner token with rnr_, a pool token with plt_")
+}
+
+// resolvePool is who a pool token speaks for: a machine that wants to join.
+func (a *Authenticator) resolvePool(ctx context.Context, credential string) (Principal, error) {
+	pool, err := a.cfg.Pools.ResolvePool(ctx, credential)
+	if errors.Is(err, store.ErrNotFound) {
+		return Principal{}, protocol.Unauthenticated("this pool token is not known").
+			WithData("reason", "unknown").WithHint("make one: everdict pools token create --runtime ID")
+	}
+	if err != nil {
+		return Principal{}, fmt.Errorf("auth: resolve a pool token: %w", err)
+	}
+	again := "make a new one: everdict pools token create --runtime " + pool.Runtime
+	switch {
+	case pool.RevokedAt != nil:
+		return Principal{}, protocol.Unauthenticated("pool token %s of runtime %s was revoked", pool.ID, pool.Runtime).
+			WithData("reason", "revoked").WithHint("%s", again)
+	case !a.cfg.Now().Before(pool.ExpiresAt.Time):
+		return Principal{}, protocol.Unauthenticated("pool token %s of runtime %s expired at %s", pool.ID, pool.Runtime, pool.ExpiresAt).
+			WithData("reason", "expired").WithHint("%s", again)
+	}
+	return Principal{Subject: "runtime:" + pool.Runtime, Workspace: pool.Workspace, Roles: []string{RoleRunner}, Via: ViaPool, Pool: pool}, nil
 }
 
 func (a *Authenticator) development(r *http.Request) (Principal, error) {

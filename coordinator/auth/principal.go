@@ -7,17 +7,19 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/protocol"
 )
 
-// RoleRunner is the role of a runner's token: it may connect and take work, and
-// nothing that a role permits.
+// RoleRunner is the role of a runner's token, which may connect and take work, and
+// of a pool token, which may join; they have nothing that a role permits.
 const RoleRunner = "runner"
 
 // Ways in which a principal was recognised.
 const (
 	ViaAPIKey = "api-key"
 	ViaRunner = "runner"
+	ViaPool   = "pool-token"
 )
 
 // Principal is who makes a request.
@@ -29,8 +31,9 @@ type Principal struct {
 	Via       string
 	// Scopes narrow what the roles permit; nil does not.
 	Scopes []string
-	// RunnerID is set for a runner's token.
+	// RunnerID is set for a runner's token, Pool for a pool token.
 	RunnerID string
+	Pool     *store.PoolTokenRecord
 }
 
 // Action is something that a role and a scope permit.
@@ -105,7 +108,7 @@ func (p Principal) Permits(action Action) error {
 // only the scope.
 func (p Principal) PermitsOwn(action Action, createdBy string) error {
 	need, known := permissions[action]
-	if known && createdBy != "" && createdBy == p.Subject && p.RunnerID == "" && (p.Scopes == nil || reaches(scopeOrder, p.Scopes, need.scope)) {
+	if known && createdBy != "" && createdBy == p.Subject && p.RunnerID == "" && p.Pool == nil && (p.Scopes == nil || reaches(scopeOrder, p.Scopes, need.scope)) {
 		return nil
 	}
 	return p.Permits(action)
@@ -143,6 +146,8 @@ func (p Principal) forbidden(action Action) error {
 	}
 	problem := p.facts(protocol.Forbidden("%s may not do %s in workspace %s", p.Subject, action, p.Workspace), action)
 	switch {
+	case p.Pool != nil:
+		return problem.WithHint("this is a pool token, with which machines join runtime %s: use an API key", p.Pool.Runtime)
 	case p.RunnerID != "":
 		return problem.WithHint("this is the token of a runner, which only connects: use an API key")
 	case known:

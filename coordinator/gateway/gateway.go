@@ -141,6 +141,9 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}
 	case err != nil:
 		return link.Principal{}, err
+	case record.RevokedAt != nil && record.Runtime != "":
+		return link.Principal{}, &link.RefusedError{Status: http.StatusForbidden, Code: "revoked",
+			Message: fmt.Sprintf("runner %s of runtime %s was revoked", record.ID, record.Runtime), Hint: "make a new pool token: everdict pools token create"}
 	case record.RevokedAt != nil:
 		return link.Principal{}, &link.RefusedError{Status: http.StatusForbidden, Code: "revoked",
 			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runners pair"}
@@ -178,8 +181,11 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		return link.Welcome{}, &link.RevokedError{Message: "this runner was revoked"}
 	}
 	home := run.RunnerPool(record.ID) // a paired machine's slots are its own limit
-	if s.holder.Local {
+	switch {
+	case s.holder.Local:
 		home = run.RuntimeHome(run.LocalRuntime)
+	case record.Runtime != "":
+		home = run.RuntimePool(record.Workspace, record.Runtime)
 	}
 	s.set(lease.Runner{
 		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
@@ -384,6 +390,16 @@ func (g *Gateway) Revoked(runnerID string) {
 	}
 	if s := g.connected(runnerID); s != nil {
 		go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
+	}
+}
+
+// Forgotten gives up the seat of a runner that is away and will not be known when
+// it comes back.
+func (g *Gateway) Forgotten(runnerID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if at := g.seats[runnerID]; at != nil && at.session == nil {
+		delete(g.seats, runnerID)
 	}
 }
 

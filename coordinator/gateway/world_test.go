@@ -40,6 +40,7 @@ type world struct {
 	q        *lease.Queue
 	runs     *run.Service
 	runners  *pairing.Runners
+	runtimes *registry.Runtimes
 	evidence *evidence.Store
 	registry *registry.Registry
 	secrets  *secret.Vault
@@ -70,12 +71,16 @@ func newWorld(t *testing.T, configure ...func(*world)) *world {
 	w.evidence, err = evidence.Open(w.ev)
 	must(err)
 	w.runners = pairing.New(pairing.Config{Store: w.store, OnRevoked: func(id string) { w.g.Revoked(id) }})
+	w.runtimes = registry.NewRuntimes(registry.RuntimesConfig{Store: w.store,
+		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+			return w.runs.RuntimeChanged(ctx, workspace, latest)
+		}})
 	w.registry = registry.New(w.store, nil)
 	ring, err := secret.NewKeyring(secret.GenerateKey())
 	must(err)
 	w.secrets, err = secret.Open(ctx, secret.Config{Store: w.store, Keys: ring})
 	must(err)
-	w.runs = run.New(run.Config{Store: w.store, Registry: w.registry, Runners: w.runners, Evidence: w.evidence, Secrets: w.secrets, Local: w.local})
+	w.runs = run.New(run.Config{Store: w.store, Registry: w.registry, Runtimes: w.runtimes, Runners: w.runners, Evidence: w.evidence, Secrets: w.secrets, Local: w.local})
 	cfg := w.cfg
 	cfg.OnChange = w.runs.OnChange
 	cfg.Committed = func(events []lease.Event) { w.runs.Committed(events); w.g.Committed(events) }

@@ -1,6 +1,6 @@
 // Package pairing keeps the runners that people have paired with the
-// coordinator: who owns them, by which token they are known, and what was last
-// seen of them. Presence lives in memory and reaches the database late and in
+// coordinator, and those that came by themselves with a token for a pool: who owns
+// them, by which token they are known, and what was last seen of them. Presence lives in memory and reaches the database late and in
 // batches, so that a beat of every runner costs nothing; a session tells it
 // through Attach, Seen and Detach.
 package pairing
@@ -37,6 +37,16 @@ type Config struct {
 	// FlushEvery is how often what was seen is written. Default 30 s: what a
 	// crash can lose is how fresh lastSeenAt is.
 	FlushEvery time.Duration
+	// OnForgotten is called with the runners of pools whose rows are gone, outside
+	// all locks; nil: nobody is told.
+	OnForgotten func(runnerID string)
+	// PoolLinger is how long a pool's runner that is away is still shown. Default
+	// 15 min.
+	PoolLinger time.Duration
+	// PoolMemory is how long after that its credential stays good, for a runner that
+	// is back with evidence. Default 7 days, as long as the queue remembers what has
+	// settled.
+	PoolMemory time.Duration
 	// MinProtocol is the lowest link protocol that gets work; a runner below it
 	// is shown with updateRequired. Default 1.
 	MinProtocol int
@@ -65,6 +75,8 @@ type Runners struct {
 	// begun with a token that was good a moment before.
 	revoked     map[string]bool
 	lastSession uint64
+	// since is when this process began to see runners.
+	since time.Time
 	// rosters are what Roster made; any change of who is there clears them.
 	rosters map[string][]protocol.Runner
 }
@@ -89,11 +101,14 @@ const (
 func New(cfg Config) *Runners {
 	cfg.FlushEvery = cmp.Or(cfg.FlushEvery, 30*time.Second)
 	cfg.MinProtocol = cmp.Or(cfg.MinProtocol, 1)
+	cfg.PoolLinger = cmp.Or(cfg.PoolLinger, 15*time.Minute)
+	cfg.PoolMemory = cmp.Or(cfg.PoolMemory, 7*24*time.Hour)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	return &Runners{
 		cfg:     cfg,
+		since:   cfg.Now(),
 		byToken: make(map[string]*store.RunnerRecord),
 		rows:    make(map[string][]store.RunnerRecord),
 		present: make(map[string]*presence),
@@ -103,7 +118,10 @@ func New(cfg Config) *Runners {
 	}
 }
 
-var _ auth.RunnerTokens = (*Runners)(nil)
+var (
+	_ auth.RunnerTokens = (*Runners)(nil)
+	_ auth.PoolTokens   = (*Runners)(nil)
+)
 
 // Pair adds a runner that belongs to owner, a subject or WorkspaceOwner, and
 // returns it with its token, which exists nowhere else.
@@ -306,6 +324,9 @@ func (r *Runners) view(record *store.RunnerRecord) protocol.Runner {
 	}
 	runner.UpdateRequired = runner.Protocol < r.cfg.MinProtocol
 	runner.Target = protocol.TargetSelfPrefix + runner.ID
+	if runner.Runtime != "" {
+		runner.Target = runner.Runtime
+	}
 	if runner.Capabilities == nil {
 		runner.Capabilities = []string{}
 	}
@@ -326,7 +347,8 @@ func (r *Runners) save(ctx context.Context) error {
 	if len(seen) == 0 {
 		return nil
 	}
-	if err := r.cfg.Store.TouchRunners(ctx, seen); err != nil {
+	back, err := r.cfg.Store.TouchRunners(ctx, seen)
+	if err != nil {
 		r.mu.Lock()
 		for _, runner := range seen {
 			if r.present[runner.ID] != nil {
@@ -335,6 +357,11 @@ func (r *Runners) save(ctx context.Context) error {
 		}
 		r.mu.Unlock()
 		return fmt.Errorf("pairing: save what was seen: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, workspace := range back {
+		r.changed(workspace)
 	}
 	return nil
 }

@@ -135,7 +135,8 @@ func (r *Runners) detach(id string, session uint64) {
 	clear(r.rosters)
 }
 
-// Run writes what was seen every FlushEvery until ctx ends, then once more. A
+// Run writes what was seen every FlushEvery until ctx ends, then once more, and
+// takes the runners of pools that have left out of the lists. A
 // write that fails is logged and tried again with the next.
 func (r *Runners) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.cfg.FlushEvery)
@@ -143,7 +144,8 @@ func (r *Runners) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-tick.C:
-			if err := r.save(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			// In this order: who is online has just been written as seen.
+			if err := errors.Join(r.save(ctx), r.tidy(ctx)); err != nil && !errors.Is(err, context.Canceled) {
 				slog.WarnContext(ctx, "runner presence not saved", "error", err)
 			}
 		case <-ctx.Done():

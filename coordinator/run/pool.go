@@ -110,6 +110,12 @@ func parsePool(name string) (Pool, bool) {
 	return Pool{}, false
 }
 
+// RuntimeOf is the runtime whose pool a name is; false if it is none of a runtime.
+func RuntimeOf(pool string) (runtime string, ok bool) {
+	p, _ := parsePool(pool)
+	return p.of, p.kind == poolRuntime
+}
+
 // names are pools as the queue wants them.
 func names(pools ...Pool) []string {
 	all := make([]string, len(pools))

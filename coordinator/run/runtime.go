@@ -143,3 +143,51 @@ func (s *Service) noRuntime(ctx context.Context, p auth.Principal, target string
 	}
 	return problem.WithHint("registered are %s; %s", protocol.Clip(strings.Join(ids, ", "), 400), forms)
 }
+
+// Pools are the pools of the registered runtimes of a workspace, by id.
+func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool, error) {
+	specs, err := s.cfg.Runtimes.All(ctx, p.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	roster, err := s.cfg.Runners.List(ctx, p.Workspace, "")
+	if err != nil {
+		return nil, err
+	}
+	stats, err := s.queue.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pools := make([]protocol.Pool, len(specs))
+	for i := range specs {
+		pools[i] = poolOf(p.Workspace, &specs[i], roster, &stats)
+	}
+	return pools, nil
+}
+
+func poolOf(workspace string, spec *protocol.RuntimeSpec, roster []protocol.Runner, stats *lease.Stats) protocol.Pool {
+	pool := protocol.Pool{Runtime: spec.ID, Version: spec.Version, Kind: spec.Kind, Runners: []protocol.Runner{}}
+	pool.MaxConcurrent, pool.MemoryBudgetMB = spec.Limits()
+	name := runtimePool(workspace, spec.ID).String()
+	for _, c := range stats.Counts {
+		if c.Workspace == workspace && c.Pool == name {
+			pool.Queued += c.Queued
+		}
+	}
+	for _, h := range stats.Homes {
+		if h.Pool == name {
+			pool.Running, pool.MemoryMB = h.Leases, h.MemoryMB
+		}
+	}
+	for _, r := range roster {
+		if r.Runtime != spec.ID {
+			continue
+		}
+		pool.Runners = append(pool.Runners, r)
+		if r.Online {
+			pool.Online++
+			pool.Slots += r.Slots
+		}
+	}
+	return pool
+}

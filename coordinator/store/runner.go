@@ -16,7 +16,7 @@ const (
 	sqlRunnerFields = `SELECT workspace, token_hash, revoked_at, document FROM runners `
 	sqlRunner       = sqlRunnerFields + `WHERE id = ?`
 	sqlRunnerToken  = sqlRunnerFields + `WHERE token_hash = ?`
-	sqlRunners      = sqlRunnerFields + `WHERE workspace = ? AND revoked_at IS NULL ORDER BY paired_at DESC, id DESC`
+	sqlRunners      = sqlRunnerFields + `WHERE workspace = ? AND revoked_at IS NULL AND gone_at IS NULL ORDER BY paired_at DESC, id DESC`
 	sqlTouchRunner  = `UPDATE runners SET last_seen_at = ?, document = ? WHERE id = ? AND revoked_at IS NULL`
 	sqlRevokeRunner = `UPDATE runners SET revoked_at = ? WHERE id = ? AND workspace = ? AND revoked_at IS NULL`
 )
@@ -30,6 +30,9 @@ type RunnerRecord struct {
 	TokenHash string
 	// RevokedAt is nil while the pairing stands.
 	RevokedAt *protocol.Time
+	// PoolToken is the id of the pool token that the runner joined with; empty for a
+	// paired machine. It is written by JoinRunner and not read back.
+	PoolToken string
 }
 
 // InsertRunner adds a paired runner.
@@ -60,8 +63,8 @@ func (s *Store) RunnerByToken(ctx context.Context, hash string) (*RunnerRecord, 
 	return r, notFound("find a runner by its token", err)
 }
 
-// Runners are the paired runners of a workspace, newest first, without revoked
-// ones.
+// Runners are the runners of a workspace, newest first, without revoked ones and
+// without those of pools that have left.
 func (s *Store) Runners(ctx context.Context, workspace string) (runners []RunnerRecord, err error) {
 	rows, err := s.db.Reader().QueryContext(ctx, sqlRunners, workspace)
 	if err != nil {
@@ -82,17 +85,19 @@ func (s *Store) Runners(ctx context.Context, workspace string) (runners []Runner
 }
 
 // TouchRunners writes what was last seen of runners, all in one transaction.
-// Runners that are unknown or revoked are passed over.
-func (s *Store) TouchRunners(ctx context.Context, seen []protocol.Runner) error {
+// Runners that are unknown or revoked are passed over. It returns the workspaces in
+// which a runner that had left is back.
+func (s *Store) TouchRunners(ctx context.Context, seen []protocol.Runner) (back []string, err error) {
 	documents := make([][]byte, len(seen))
 	for i, r := range seen {
 		b, err := json.Marshal(r)
 		if err != nil {
-			return fmt.Errorf("store: touch runner %s: %w", r.ID, err)
+			return nil, fmt.Errorf("store: touch runner %s: %w", r.ID, err)
 		}
 		documents[i] = b
 	}
-	err := s.db.Write(ctx, func(tx *sqlite.Tx) error {
+	err = s.db.Write(ctx, func(tx *sqlite.Tx) error {
+		back = nil
 		for i, r := range seen {
 			var at any
 			if r.LastSeenAt != nil {
@@ -101,13 +106,23 @@ func (s *Store) TouchRunners(ctx context.Context, seen []protocol.Runner) error 
 			if _, err := tx.Exec(sqlTouchRunner, at, documents[i], r.ID); err != nil {
 				return err
 			}
+			if r.Runtime == "" {
+				continue
+			}
+			workspace, err := returned(tx, r.ID)
+			if err != nil {
+				return err
+			}
+			if workspace != "" {
+				back = append(back, workspace)
+			}
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("store: touch runners: %w", err)
+		return nil, fmt.Errorf("store: touch runners: %w", err)
 	}
-	return nil
+	return back, nil
 }
 
 // RevokeRunner ends a pairing. A runner that is unknown, revoked already or of

@@ -215,7 +215,7 @@ func TestRunnersAndKeys(t *testing.T) {
 	}
 	seen := r.Runner
 	seen.LastSeenAt, seen.Version = &at, "1.2.3"
-	if err := s.TouchRunners(ctx, []protocol.Runner{seen, {ID: "rnr_unknown"}}); err != nil {
+	if _, err := s.TouchRunners(ctx, []protocol.Runner{seen, {ID: "rnr_unknown"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.RevokeRunner(ctx, "other", "rnr_1", at); !errors.Is(err, store.ErrNotFound) {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Process is a program of the product that can be killed and started again.
@@ -56,6 +57,20 @@ func (p *Process) Kill() { p.signal(syscall.SIGKILL) }
 func (p *Process) Terminate() int {
 	p.signal(syscall.SIGTERM)
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// Wait waits for the program to end by itself and returns its exit code.
+func (p *Process) Wait() int {
+	p.t.Helper()
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	late := time.AfterFunc(Patience, func() { _ = cmd.Process.Kill() })
+	_ = cmd.Wait()
+	if !late.Stop() {
+		p.t.Errorf("%s did not end within %v", p.name, Patience)
+	}
+	return cmd.ProcessState.ExitCode()
 }
 
 func (p *Process) signal(s syscall.Signal) {
@@ -140,6 +155,22 @@ func RunnerProcess(t testing.TB, binary, url, token string, flags ...string) *Pr
 	}
 	return NewProcess(t, "runner", func() *exec.Cmd {
 		cmd := exec.Command(binary, append([]string{"runner", "--pair=file:" + file, "--api-url=" + url,
+			"--state-dir=" + filepath.Join(dir, "state"), "--work-dir=" + filepath.Join(dir, "work")}, flags...)...)
+		cmd.Env = environ(home)
+		return cmd
+	})
+}
+
+// PoolRunner starts a runner's program that joins a pool, with the token in a file.
+func PoolRunner(t testing.TB, binary, url, token string, flags ...string) *Process {
+	t.Helper()
+	dir, home := t.TempDir(), t.TempDir()
+	file := filepath.Join(dir, "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return NewProcess(t, "pool runner", func() *exec.Cmd {
+		cmd := exec.Command(binary, append([]string{"runner", "--pool-token=file:" + file, "--api-url=" + url,
 			"--state-dir=" + filepath.Join(dir, "state"), "--work-dir=" + filepath.Join(dir, "work")}, flags...)...)
 		cmd.Env = environ(home)
 		return cmd

@@ -188,7 +188,7 @@ interrupted.`,
 	}
 	add("start", a.upCommand(), a.coordinatorCommand(), a.runnerCommand())
 	add("runs", a.runCommand(), a.submitCommand(), a.runsCommand(), a.askCommand())
-	add("things", a.runnersCommand(), a.harnessesCommand(), a.secretsCommand(), a.keysCommand())
+	add("things", a.runnersCommand(), a.runtimesCommand(), a.poolsCommand(), a.harnessesCommand(), a.secretsCommand(), a.keysCommand())
 	add("self", a.doctorCommand(), a.configCommand(), a.versionCommand(), a.completionCommand())
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

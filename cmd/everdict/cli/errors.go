@@ -117,12 +117,15 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 // adviceOnPairing is what to do when a runner stopped for the sake of its token.
 func adviceOnPairing(err error) string {
 	var (
+		pool    *PoolTokenError
 		revoked *link.RevokedError
 		taken   *link.TakenOverError
 		locked  *agent.LockedError
 		update  *link.UpdateRequiredError
 	)
 	switch {
+	case errors.As(err, &pool):
+		return "make a new token, everdict pools token create --runtime ID, and start the runner with it: everdict runner --pool-token -"
 	case errors.As(err, &revoked):
 		return "pair this machine again: everdict runners pair, then everdict runner --pair - with the new token"
 	case errors.As(err, &taken), errors.As(err, &locked):

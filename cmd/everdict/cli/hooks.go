@@ -81,8 +81,13 @@ type RunnerOptions struct {
 	// Pair says where the pairing token is: "-" is Stdin, "file:PATH", "fd:N"; on
 	// systems where a program cannot replace itself also the token. Empty: the one
 	// that StateDir holds.
-	Pair  string
-	Stdin io.Reader
+	Pair string
+	// PoolToken says where the pool token is, in the same way. Empty: this is a paired
+	// machine.
+	PoolToken string
+	Stdin     io.Reader
+	// ExitWhenIdle ends the runner after so long without a run; 0: never.
+	ExitWhenIdle time.Duration
 	// WorkDir may be empty: a directory for caches.
 	WorkDir       string
 	StateDir      string
@@ -133,6 +138,16 @@ type RunOptions struct {
 	// Drive submits the run, watches it, prints it and returns the exit code.
 	Drive func(ctx context.Context, c *client.Client) (code int, err error)
 }
+
+// PoolTokenError says that the coordinator has turned away a runner of a pool: its
+// token is not good, or not any more.
+type PoolTokenError struct{ Err error }
+
+// Error returns the text of Err.
+func (e *PoolTokenError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *PoolTokenError) Unwrap() error { return e.Err }
 
 // ExitError ends the program with Code. Err, when not nil, is said first.
 type ExitError struct {

@@ -4,4 +4,4 @@ package cli
 
 // reexec does nothing where a program cannot replace itself: no other process
 // reads this one's arguments through a file there.
-func reexec(string) error { return nil }
+func reexec(string, tokenSetting) error { return nil }

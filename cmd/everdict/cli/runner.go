@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,17 +21,22 @@ The token is best given on standard input (--pair -) or in a file; as an argumen
 over by a fresh image of this program at once, so that no job can read it, but it stays in your shell's
 history.
 
+With --pool-token the machine is not paired: it joins the pool of a runtime, under an identity of its own that
+it gets from the coordinator. That is for the runners of a Deployment or a service job; see everdict pools.
+With --exit-when-idle it ends by itself when there is nothing to do.
+
 The first SIGINT or SIGTERM drains: no new runs, those that run may finish for --drain-timeout, then they go
 back to the queue. A second one gives them back at once.
 
-Exit codes: 0 drained, 3 the drain timeout passed and unfinished runs were given back, 4 revoked or never
-paired, 5 another process uses the same token, 6 too old for the coordinator, 2 any other error.`,
+Exit codes: 0 drained or idle, 3 the drain timeout passed and unfinished runs were given back, 4 revoked,
+expired or never paired, 5 another process uses the same token, 6 too old for the coordinator, 2 any other error.`,
 		Example: `  everdict runners pair --token-file token && everdict runner --pair file:token
   everdict runner --pair - --api-url https://everdict.example < token
-  everdict runner --max-concurrent 4 --capabilities git,docker`,
+  everdict runner --max-concurrent 4 --capabilities git,docker
+  everdict runner --pool-token file:/run/secrets/pool-token --exit-when-idle 5m`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.hidePair(); err != nil {
+			if err := a.hideTokens(); err != nil {
 				return err
 			}
 			a.seclude(cmd.Context(), true)
@@ -46,7 +50,7 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.MaxConcurrent, config.WorkDir, config.StateDir,
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.PoolToken, config.ExitWhenIdle, config.MaxConcurrent, config.WorkDir, config.StateDir,
 		config.Capabilities, config.DrainTimeout, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat}, sandboxKeys...)...)
 	cmd.AddCommand(a.runnerGC())
 	return cmd
@@ -54,7 +58,8 @@ paired, 5 another process uses the same token, 6 too old for the coordinator, 2 
 
 func (a *app) runnerOptions() (RunnerOptions, error) {
 	o := RunnerOptions{
-		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), Stdin: a.in,
+		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), PoolToken: a.poolToken(), Stdin: a.in,
+		ExitWhenIdle:  a.cfg.Duration(config.ExitWhenIdle),
 		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
 		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
 		Hurry:     a.hurry,
@@ -62,6 +67,9 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 	}
 	if err := a.checkRunner(); err != nil {
 		return o, err
+	}
+	if o.ExitWhenIdle < 0 {
+		return o, fmt.Errorf("%s: exit_when_idle is %s: want 0s or more", a.cfg.Origin(config.ExitWhenIdle), o.ExitWhenIdle)
 	}
 	var err error
 	if o.Sandbox, err = a.sandbox(); err != nil {
@@ -101,35 +109,4 @@ func known() []string {
 		protocol.CapGit, protocol.CapDocker, protocol.CapBrowser, protocol.CapComputerUse, protocol.CapTopology, protocol.CapGPU,
 		protocol.CapOSMacOS, protocol.CapOSWindows, protocol.CapSandbox, protocol.CapClaudeLogin, protocol.CapCodexLogin,
 	}, func(c string) bool { return !protocol.KnownCapability(c) })
-}
-
-// literalPair reports whether the source of the pairing token is the token.
-func literalPair(source string) bool {
-	if source == "" || source == "-" || strings.HasPrefix(source, "file:") {
-		return false
-	}
-	n, isFD := strings.CutPrefix(source, "fd:")
-	if !isFD {
-		return true
-	}
-	_, err := strconv.Atoi(n)
-	return err != nil
-}
-
-// hidePair keeps a token that came as an argument or in a variable from the jobs,
-// which run as the same user and can read both of this process: the program
-// starts itself again, in its place, with the token on a file descriptor.
-func (a *app) hidePair() error {
-	source := a.cfg.String(config.Pair)
-	if !literalPair(source) {
-		return nil
-	}
-	if a.cfg.Source(config.Pair) == config.FromFile {
-		return &adviceError{fmt.Errorf("%s: runner.pair holds the token itself", a.cfg.File), "keep it in a file of its own, with runner.pair: file:PATH"}
-	}
-	if a.cfg.Source(config.Pair) == config.FromFlag {
-		p := a.palette(a.err)
-		fmt.Fprintln(a.err, p.yellow("warning:"), "a token given as an argument was visible to other users and stays in the shell's history; better: --pair - or --pair file:PATH")
-	}
-	return reexec(source)
 }

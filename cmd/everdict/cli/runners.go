@@ -304,6 +304,9 @@ const localOwner = "local:"
 // workspaceOwner begins the name of an owner that is a workspace.
 const workspaceOwner = "ws:"
 
+// poolOwner begins the name of an owner that is the pool of a runtime.
+const poolOwner = "runtime:"
+
 // ownerOf is whose a runner is, for people.
 func ownerOf(owner string) string {
 	switch {
@@ -311,6 +314,8 @@ func ownerOf(owner string) string {
 		return "this coordinator"
 	case strings.HasPrefix(owner, workspaceOwner):
 		return "the workspace"
+	case strings.HasPrefix(owner, poolOwner):
+		return "runtime " + strings.TrimPrefix(owner, poolOwner)
 	}
 	return owner
 }

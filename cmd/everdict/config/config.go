@@ -370,7 +370,7 @@ func masked(v string) string {
 	if v == "" || v == "-" || strings.HasPrefix(v, "file:") || strings.HasPrefix(v, "fd:") {
 		return v
 	}
-	for _, prefix := range []string{"ak_", "rnr_"} {
+	for _, prefix := range []string{"ak_", "rnr_", "plt_"} {
 		if strings.HasPrefix(v, prefix) {
 			return prefix + "********"
 		}

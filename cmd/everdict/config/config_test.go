@@ -219,6 +219,7 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 	for _, row := range []struct{ value, shown string }{
 		{"ak_abcdefgh", "ak_********"},
 		{"rnr_abcdefgh", "rnr_********"},
+		{"plt_abcdefgh", "plt_********"},
 		{"whatever", "********"},
 		{"file:/etc/key", "file:/etc/key"},
 	} {
@@ -227,6 +228,7 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 		p.env["EVERDICT_RUNNER_TOKEN"] = row.value
 		p.env["EVERDICT_SECRETS_KEY"] = row.value
 		p.env["EVERDICT_SECRETS_OLD_KEYS"] = row.value
+		p.env["EVERDICT_POOL_TOKEN"] = row.value
 		c, err := p.load(t)
 		if err != nil {
 			t.Fatal(err)

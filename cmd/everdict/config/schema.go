@@ -71,6 +71,8 @@ const (
 	PoolMaxConcurrent = "coordinator.pool_max_concurrent"
 
 	Pair          = "runner.pair"
+	PoolToken     = "runner.pool_token"
+	ExitWhenIdle  = "runner.exit_when_idle"
 	MaxConcurrent = "runner.max_concurrent"
 	WorkDir       = "runner.work_dir"
 	StateDir      = "runner.state_dir"
@@ -89,8 +91,12 @@ const (
 	PassCA           = "runner.pass_ca"
 )
 
-// PairEnv is the variable that can hold the pairing token.
-const PairEnv = "EVERDICT_RUNNER_TOKEN"
+// PairEnv and PoolTokenEnv are the variables that can hold the pairing token and
+// the pool token.
+const (
+	PairEnv      = "EVERDICT_RUNNER_TOKEN"
+	PoolTokenEnv = "EVERDICT_POOL_TOKEN"
+)
 
 // Schema is every key there is, in the order in which it is shown. home is the
 // user's home directory, below which the defaults of directories lie; getenv
@@ -123,10 +129,12 @@ func Schema(home string, getenv func(string) string) []Key {
 		{PoolMaxConcurrent, "pool-max-concurrent", "EVERDICT_POOL_MAX_CONCURRENT", Int, "20", false, "runs at a time in one pool"},
 
 		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
+		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},
 		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
 		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
+		{ExitWhenIdle, "exit-when-idle", "EVERDICT_EXIT_WHEN_IDLE", Duration, "0s", false, "end after so long without a run; 0s: never"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
 		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what encloses runs that name no image: process or docker (runs that name one always get docker)"},
 		{HideFiles, "hide-files", "EVERDICT_HIDE_FILES", Bool, "true", false, "hide the runner's own files from jobs; they may then not mount, and not use sudo where the runner is not root (Linux)"},

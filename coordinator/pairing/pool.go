@@ -1,0 +1,170 @@
+package pairing
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// PoolOwnerPrefix precedes the runtime in the owner of a runner that joined its
+// pool: nobody who could sign in.
+const PoolOwnerPrefix = "runtime:"
+
+// poolPrefixLength is how much of a pool token is kept to recognise it by.
+const poolPrefixLength = 12
+
+// CreatePoolToken issues a token with which machines join the pool of a runtime,
+// which the caller knows to be registered. It is returned once and exists nowhere
+// else.
+func (r *Runners) CreatePoolToken(ctx context.Context, workspace, by string, req protocol.PoolTokenRequest) (protocol.IssuedPoolToken, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.IssuedPoolToken{}, err
+	}
+	token := protocol.NewCredential(protocol.PoolTokenPrefix)
+	now := r.cfg.Now()
+	record := store.PoolTokenRecord{
+		PoolToken: protocol.PoolToken{
+			ID: protocol.NewID(protocol.PoolTokenIDPrefix), Runtime: req.Runtime, Label: req.Label, Prefix: token[:poolPrefixLength],
+			CreatedBy: by, CreatedAt: protocol.At(now), ExpiresAt: protocol.At(now.Add(req.Life())),
+		},
+		Workspace: workspace, Hash: store.HashSecret(token),
+	}
+	if err := r.cfg.Store.InsertPoolToken(ctx, record); err != nil {
+		return protocol.IssuedPoolToken{}, err
+	}
+	return protocol.IssuedPoolToken{PoolToken: record.PoolToken, Token: token}, nil
+}
+
+// PoolTokens are the tokens of a workspace that are not revoked, expired ones
+// included, newest first.
+func (r *Runners) PoolTokens(ctx context.Context, workspace string) ([]protocol.PoolToken, error) {
+	records, err := r.cfg.Store.PoolTokens(ctx, workspace)
+	tokens := make([]protocol.PoolToken, len(records))
+	for i := range records {
+		tokens[i] = records[i].PoolToken
+	}
+	return tokens, err
+}
+
+// RevokePoolToken ends a token and, with it, every runner that joined with it: their
+// tokens are dead and their sessions are closed (F35). To revoke one that is not
+// there is no error; revoked says whether one was.
+func (r *Runners) RevokePoolToken(ctx context.Context, workspace, id string) (revoked bool, err error) {
+	joined, err := r.cfg.Store.RevokePoolToken(ctx, workspace, id, protocol.At(r.cfg.Now()))
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.mu.Lock()
+	r.changed(workspace)
+	for _, k := range joined {
+		r.revoked[k.ID] = true
+		r.drop(k)
+	}
+	r.mu.Unlock()
+	if r.cfg.OnRevoked != nil {
+		for _, k := range joined {
+			r.cfg.OnRevoked(k.ID)
+		}
+	}
+	return true, nil
+}
+
+// drop forgets what memory has of a runner. The caller holds mu.
+func (r *Runners) drop(k store.RunnerKey) {
+	delete(r.byToken, k.TokenHash)
+	delete(r.present, k.ID)
+	delete(r.unsaved, k.ID)
+}
+
+// ResolvePool finds what a pool token stands for; an unknown one is
+// store.ErrNotFound, one that is revoked or expired comes as it is.
+func (r *Runners) ResolvePool(ctx context.Context, token string) (*store.PoolTokenRecord, error) {
+	hash := store.HashSecret(token)
+	record, err := r.cfg.Store.PoolTokenByHash(ctx, hash)
+	if err == nil && subtle.ConstantTimeCompare([]byte(record.Hash), []byte(hash)) != 1 {
+		return nil, store.ErrNotFound
+	}
+	return record, err
+}
+
+// Join gives a machine that came with a pool token an identity of its own in that
+// pool. The token's record is as ResolvePool gave it; if it has been revoked or has
+// expired since, this is a 401.
+func (r *Runners) Join(ctx context.Context, pool *store.PoolTokenRecord, req protocol.JoinRequest) (protocol.Joined, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.Joined{}, err
+	}
+	if req.Label == "" {
+		req.Label = pool.Runtime
+	}
+	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
+	now := protocol.At(r.cfg.Now())
+	record := store.RunnerRecord{
+		Runner: protocol.Runner{
+			ID: protocol.NewID(protocol.RunnerPrefix), Label: req.Label, Owner: PoolOwnerPrefix + pool.Runtime, Runtime: pool.Runtime,
+			OS: req.OS, Capabilities: []string{}, PairedAt: now, LastSeenAt: &now,
+		},
+		Workspace: pool.Workspace, TokenHash: store.HashSecret(token), PoolToken: pool.ID,
+	}
+	err := r.cfg.Store.JoinRunner(ctx, record)
+	if errors.Is(err, store.ErrNotFound) {
+		return protocol.Joined{}, protocol.Unauthenticated("this pool token is not good any more")
+	}
+	if err != nil {
+		return protocol.Joined{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed(pool.Workspace)
+	return protocol.Joined{Runner: r.view(&record), Token: token}, nil
+}
+
+// tidy takes the runners of pools that have been away for PoolLinger out of the
+// lists, and forgets those that were not back in PoolMemory. A process that has
+// just begun does neither: it cannot know yet who is away.
+func (r *Runners) tidy(ctx context.Context) error {
+	now := r.cfg.Now()
+	if now.Sub(r.since) < r.cfg.PoolLinger {
+		return nil
+	}
+	gone, err := r.cfg.Store.LeaveRunners(ctx, before(now, r.cfg.PoolLinger), protocol.At(now))
+	if err != nil {
+		return err
+	}
+	forgotten, err := r.cfg.Store.ForgetRunners(ctx, before(now, r.cfg.PoolMemory))
+	r.mu.Lock()
+	for _, k := range gone {
+		if p := r.present[k.ID]; p != nil && p.session == 0 {
+			r.drop(k)
+		}
+	}
+	for _, k := range forgotten {
+		r.drop(k)
+		delete(r.revoked, k.ID)
+	}
+	if len(gone) > 0 {
+		// Whose workspaces these are is not worth knowing: it happens rarely.
+		r.changes++
+		clear(r.rows)
+		clear(r.rosters)
+	}
+	if len(forgotten) > 0 {
+		r.changes++
+	}
+	r.mu.Unlock()
+	if r.cfg.OnForgotten != nil {
+		for _, k := range forgotten {
+			r.cfg.OnForgotten(k.ID)
+		}
+	}
+	return err
+}
+
+func before(now time.Time, d time.Duration) protocol.Time { return protocol.At(now.Add(-d)) }
