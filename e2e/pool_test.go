@@ -176,9 +176,12 @@ func TestF18_APoolScalesToZero(t *testing.T) {
 	token := h.PoolToken("prod", 3600)
 	req := house.Scripted("say done")
 	req.Runtime = "prod"
-	ids := []string{h.Submit(req), h.Submit(req)}
+	long := house.Scripted("run sleep 1.2") // longer than the runner waits when it is idle
+	long.Runtime = "prod"
+	ids := []string{h.Submit(req), h.Submit(long)}
 	h.Stop()
-	p := house.PoolRunner(t, binary(t), h.URL(), token.Token, "--exit-when-idle=500ms")
+	state := filepath.Join(t.TempDir(), "state")
+	p := house.PoolRunner(t, binary(t), h.URL(), token.Token, "--exit-when-idle=500ms", "--state-dir="+state)
 	house.Eventually(t, "the runner finds nobody", func() bool { return strings.Contains(p.Tail(4000), "could not join the pool") })
 	h.Start()
 	if code := p.Wait(); code != 0 {
@@ -201,6 +204,23 @@ func TestF18_APoolScalesToZero(t *testing.T) {
 		t.Errorf("the second start ran as %s, want %s as before", run.Provenance.Runner, runner)
 	}
 
+	// An identity that is not known any more is replaced.
+	kept, err := filepath.Glob(filepath.Join(state, "member-*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept identities: %q, %v; want one", kept, err)
+	}
+	if err := os.WriteFile(kept[0], []byte(protocol.NewCredential(protocol.RunnerTokenPrefix)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id = h.Submit(req)
+	p.Start()
+	if code := p.Wait(); code != 0 || !strings.Contains(p.Tail(4000), "joining anew") {
+		t.Errorf("the forgotten runner ended with %d, want 0 after it has joined anew:\n%s", code, p.Tail(4000))
+	}
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Provenance.Runner == runner {
+		t.Errorf("the forgotten runner's run: %s as %s, want another than %s", run.Status, run.Provenance.Runner, runner)
+	}
+
 	// Asked to end, it lets its run finish and takes no other.
 	gate := filepath.Join(t.TempDir(), "gate")
 	req = house.Scripted("run while [ ! -e " + gate + " ]; do sleep 0.02; done")
@@ -208,8 +228,10 @@ func TestF18_APoolScalesToZero(t *testing.T) {
 	running, waiting := h.Submit(req), h.Submit(req)
 	p.Start()
 	h.Running(running)
+	drains := func() int { return strings.Count(p.Tail(1<<20), "draining: no new runs") }
+	before := drains()
 	p.Signal(syscall.SIGTERM)
-	house.Eventually(t, "the runner drains", func() bool { return strings.Contains(p.Tail(4000), "draining") })
+	house.Eventually(t, "the runner drains", func() bool { return drains() > before })
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

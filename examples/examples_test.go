@@ -270,8 +270,13 @@ func TestJSONInPages(t *testing.T) {
 				continue
 			}
 			var spec protocol.HarnessSpec
+			var place protocol.RuntimeSpec
 			var grader protocol.GraderSpec
 			switch {
+			case json.Unmarshal([]byte(m[2]), &place) == nil && slices.Contains([]string{protocol.RuntimeLocal, protocol.RuntimeNomad, protocol.RuntimeK8s}, place.Kind):
+				if err := place.Validate(); err != nil {
+					t.Errorf("%s: registering this would be refused: %v\n%s", path, err, m[2])
+				}
 			case json.Unmarshal([]byte(m[2]), &spec) == nil && spec.Kind != "":
 				if err := spec.Validate(); err != nil {
 					t.Errorf("%s: registering this would be refused: %v\n%s", path, err, m[2])

@@ -14,6 +14,7 @@ import (
 	"github.com/everdict/everdict/agent/harness/builtin"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
 )
 
@@ -81,6 +82,9 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) {
 	if o.Pair != "" {
 		token, err = agent.ReadCredential(o.Pair, o.Stdin)
+		if strings.HasPrefix(string(token), protocol.PoolTokenPrefix) {
+			err = errors.New("this is a pool token: give it as --pool-token")
+		}
 		return token, true, err
 	}
 	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +137,9 @@ func (g *Gateway) Shutdown(ctx context.Context, retryAfter time.Duration) error 
 func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.Secret) (link.Principal, error) {
 	record, err := g.cfg.Runners.Resolve(ctx, string(token))
 	switch {
+	case errors.Is(err, store.ErrNotFound) && strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
+		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
+			Message: "this is a pool token, with which a runner joins before it connects", Hint: "everdict runner --pool-token"}
 	case errors.Is(err, store.ErrNotFound):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
 			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}
