@@ -172,6 +172,12 @@ func (s *RuntimeSpec) Validate() error {
 		s.Tags = []string{}
 	}
 	s.Capabilities = s.derived()
+	s.Constraints = slices.Clone(s.Constraints)
+	for i := range s.Constraints {
+		if s.Constraints[i].Operator == "" {
+			s.Constraints[i].Operator = "="
+		}
+	}
 	return nil
 }
 

@@ -134,11 +134,10 @@ func (r *Runners) tidy(ctx context.Context) error {
 	if now.Sub(r.since) < r.cfg.PoolLinger {
 		return nil
 	}
-	gone, err := r.cfg.Store.LeaveRunners(ctx, before(now, r.cfg.PoolLinger), protocol.At(now))
-	if err != nil {
+	gone, forgotten, err := r.cfg.Store.TidyRunners(ctx, protocol.At(now), before(now, r.cfg.PoolLinger), before(now, r.cfg.PoolMemory))
+	if err != nil || len(gone)+len(forgotten) == 0 {
 		return err
 	}
-	forgotten, err := r.cfg.Store.ForgetRunners(ctx, before(now, r.cfg.PoolMemory))
 	r.mu.Lock()
 	for _, k := range gone {
 		if p := r.present[k.ID]; p != nil && p.session == 0 {
@@ -164,7 +163,7 @@ func (r *Runners) tidy(ctx context.Context) error {
 			r.cfg.OnForgotten(k.ID)
 		}
 	}
-	return err
+	return nil
 }
 
 func before(now time.Time, d time.Duration) protocol.Time { return protocol.At(now.Add(-d)) }

@@ -83,7 +83,7 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 	var who string
 	switch target := r.Runtime; {
 	case target == protocol.TargetAuto:
-		who = "no runner that takes runs of " + r.CreatedBy + " is connected"
+		who = "no runner that takes runs of " + r.CreatedBy + " is connected" + s.nobodyOf(ctx, r.Tenant)
 	case target == protocol.TargetSelf:
 		who = "no runner of " + r.CreatedBy + " is connected"
 	case target == protocol.TargetSelfWorkspace:
@@ -97,6 +97,19 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 		who = s.noRunner(ctx, r.Tenant, target)
 	}
 	return fmt.Sprintf("%s; settles as unschedulable at %s", who, x.Deadline.UTC().Format(time.RFC3339))
+}
+
+// nobodyOf says that the registered runtimes have no runner either.
+func (s *Service) nobodyOf(ctx context.Context, workspace string) string {
+	specs, err := s.cfg.Runtimes.All(ctx, workspace)
+	if err != nil || len(specs) == 0 {
+		return ""
+	}
+	ids := make([]string, len(specs))
+	for i := range specs {
+		ids[i] = specs[i].ID
+	}
+	return ", and none of runtime " + protocol.Clip(strings.Join(ids, ", "), 200)
 }
 
 // noRunner says that the pool of a runtime is empty, and how to fill it.

@@ -113,6 +113,10 @@ func TestRuntimesOfAuto(t *testing.T) {
 			t.Errorf("a GPU that no pool has: %v, want it refused", err)
 		}
 		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+		waits, err := w.s.Get(t.Context(), ann, w.submit(request("", repo)))
+		if err != nil || !strings.Contains(waits.Placement.BlockedReason, "no runner that takes runs of ann is connected, and none of runtime gpus, prod; settles") {
+			t.Errorf("nobody is there, and it waits because %q, %v", waits.Placement.BlockedReason, err)
+		}
 		run, err := w.s.Submit(t.Context(), ann, request("", gpu))
 		if err != nil || !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
 			t.Fatalf("a GPU that a runtime has: %v, why %q", err, run.Placement.Why)

@@ -49,6 +49,7 @@ func TestQueryPlans(t *testing.T) {
 		{"revoke joined", sqlRevokeJoined, "runners_pool_token", []any{0, ""}},
 		{"leave", sqlLeaveRunners, "runners_pool_present", []any{0, 0}},
 		{"return", sqlReturnRunner, "PRIMARY KEY", []any{""}},
+		{"to tidy", sqlToTidy, "runners_pool_present", []any{0, 0}},
 		{"forget", sqlForgetRunners, "runners_gone", []any{0}},
 		{"key by hash", sqlKeyByHash, "sqlite_autoindex_api_keys_2", []any{""}},
 		{"secret", sqlSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},

@@ -20,7 +20,10 @@ const (
 	sqlPoolTokenStands = `SELECT EXISTS (SELECT 1 FROM pool_tokens WHERE id = ? AND revoked_at IS NULL AND expires_at > ?)`
 	sqlJoinRunner      = `INSERT INTO runners (id, workspace, owner, token_hash, paired_at, last_seen_at, pool_token, document) VALUES (?,?,?,?,?,?,?,?)`
 	sqlRevokeJoined    = `UPDATE runners SET revoked_at = ? WHERE pool_token = ? AND revoked_at IS NULL RETURNING id, token_hash`
-	sqlLeaveRunners    = `UPDATE runners SET gone_at = ? WHERE pool_token IS NOT NULL AND gone_at IS NULL AND last_seen_at < ?
+	// Nothing is written where there is nothing to do: this is asked all the time.
+	sqlToTidy = `SELECT 1 FROM runners WHERE pool_token IS NOT NULL AND gone_at IS NULL AND last_seen_at < ?
+		UNION ALL SELECT 1 FROM runners WHERE gone_at IS NOT NULL AND gone_at < ? LIMIT 1`
+	sqlLeaveRunners = `UPDATE runners SET gone_at = ? WHERE pool_token IS NOT NULL AND gone_at IS NULL AND last_seen_at < ?
 		RETURNING id, token_hash`
 	sqlReturnRunner  = `UPDATE runners SET gone_at = NULL WHERE id = ? AND gone_at IS NOT NULL RETURNING workspace`
 	sqlForgetRunners = `DELETE FROM runners WHERE gone_at IS NOT NULL AND gone_at < ? RETURNING id, token_hash`
@@ -122,24 +125,30 @@ func (s *Store) JoinRunner(ctx context.Context, r RunnerRecord) error {
 	return notFound("join runner "+r.ID, err)
 }
 
-// LeaveRunners takes the runners of pools that were last seen before a moment out
-// of the lists, and returns them. They can come back.
-func (s *Store) LeaveRunners(ctx context.Context, before, at protocol.Time) (gone []RunnerKey, err error) {
+// TidyRunners takes the runners of pools that were last seen before leave out of the
+// lists, from where they can come back, and deletes those that had left before
+// forget. It returns both.
+func (s *Store) TidyRunners(ctx context.Context, at, leave, forget protocol.Time) (gone, forgotten []RunnerKey, err error) {
+	const action = "tidy up runners of pools"
+	var some int
+	err = s.db.Reader().QueryRowContext(ctx, sqlToTidy, millis(leave), millis(forget)).Scan(&some)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, notFound(action, err)
+	}
 	err = s.db.Write(ctx, func(tx *sqlite.Tx) (err error) {
-		gone, err = runnerKeys(tx, sqlLeaveRunners, millis(at), millis(before))
+		if gone, err = runnerKeys(tx, sqlLeaveRunners, millis(at), millis(leave)); err != nil {
+			return err
+		}
+		forgotten, err = runnerKeys(tx, sqlForgetRunners, millis(forget))
 		return err
 	})
-	return gone, notFound("take out runners that left", err)
-}
-
-// ForgetRunners deletes the runners of pools that left before a moment, and
-// returns them.
-func (s *Store) ForgetRunners(ctx context.Context, before protocol.Time) (forgotten []RunnerKey, err error) {
-	err = s.db.Write(ctx, func(tx *sqlite.Tx) (err error) {
-		forgotten, err = runnerKeys(tx, sqlForgetRunners, millis(before))
-		return err
-	})
-	return forgotten, notFound("forget runners that left", err)
+	if err != nil {
+		return nil, nil, notFound(action, err)
+	}
+	return gone, forgotten, nil
 }
 
 // returned puts a runner that had left back into the lists.
