@@ -106,18 +106,21 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	harnesses := registry.New(st, nil)
-	// Runtimes will refer to secrets as well: they become one more referrer.
-	secrets, err := secret.OpenWith(ctx, secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys),
-		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses}, Log: cfg.Log})
+	var secrets *secret.Vault
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st,
+		MissingSecrets: func(ctx context.Context, workspace string, names []string) ([]string, error) {
+			return secrets.MissingNames(ctx, workspace, names)
+		},
+		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+			return c.runs.RuntimeChanged(ctx, workspace, latest)
+		}})
+	secrets, err = secret.OpenWith(ctx, secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys),
+		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses, runtimes}, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	c.keys = auth.NewKeys(st, nil)
 	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) }})
-	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st,
-		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
-			return c.runs.RuntimeChanged(ctx, workspace, latest)
-		}})
 	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runtimes: runtimes, Runners: c.runners, Evidence: c.evidence,
 		Secrets: secrets, Local: cfg.Local, Log: cfg.Log})
 

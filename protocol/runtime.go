@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"iter"
 	"net/url"
 	"slices"
 	"strings"
@@ -102,15 +103,20 @@ func FunctionalCapabilities() []string { return slices.Clone(capabilities[:8]) }
 // hardened are container runtimes that enclose more than a plain one.
 var hardened = []string{"runsc", "gvisor", "kata", "kata-runtime", "firecracker", "fc"}
 
-// Secrets are the names of the secrets that the spec refers to, sorted.
-func (s *RuntimeSpec) Secrets() []string {
-	names := []string{s.AuthSecret, s.KubeconfigSecret}
-	if s.TraceSource != nil {
-		names = append(names, s.TraceSource.AuthSecret)
+// SecretNames yields what the spec needs secrets of the workspace for, one of the
+// fields of a SecretUse, each with the secret's name.
+func (s *RuntimeSpec) SecretNames() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		if s.AuthSecret != "" && !yield(SecretUseClusterToken, s.AuthSecret) {
+			return
+		}
+		if s.KubeconfigSecret != "" && !yield(SecretUseKubeconfig, s.KubeconfigSecret) {
+			return
+		}
+		if s.TraceSource != nil && s.TraceSource.AuthSecret != "" {
+			yield(SecretUseTraceAuth, s.TraceSource.AuthSecret)
+		}
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return n == "" })
-	slices.Sort(names)
-	return slices.Compact(names)
 }
 
 // Limits are the runs and the MiB of declared memory that the pool takes at a
@@ -302,7 +308,7 @@ func (k *checker) positive(path string, n *int) {
 // secret checks the name of a secret. What is none may be the secret itself, and
 // so is not repeated.
 func (k *checker) secret(path, name string) {
-	if name != "" && !ValidName(name, MaxNameBytes) {
+	if name != "" && CheckSecretName(name) != nil {
 		k.add(path, "want the name of a secret, not its value")
 	}
 }

@@ -96,7 +96,11 @@ func TestRuntimeSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Secrets(); !slices.Equal(got, []string{"a", "b"}) {
+	var got []string
+	for field, name := range s.SecretNames() {
+		got = append(got, field+" "+name)
+	}
+	if !slices.Equal(got, []string{"cluster-token b", "kubeconfig a", "trace-auth b"}) {
 		t.Errorf("secrets %q, want a and b", got)
 	}
 }

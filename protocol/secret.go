@@ -5,6 +5,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -63,16 +64,13 @@ func (r *SecretRequest) Validate() error {
 	return k.err()
 }
 
+// secretName is what the name of a secret looks like.
+var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
 // CheckSecretName is a 400 for what cannot be the name of a secret.
 func CheckSecretName(name string) error {
-	for i, c := range []byte(name) {
-		if c != '_' && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
-			name = ""
-			break
-		}
-	}
-	if name == "" || len(name) > MaxNameBytes {
-		return BadRequest("the name of a secret has capital letters, digits and _, and begins with no digit; at most %d of them", MaxNameBytes).
+	if len(name) > MaxNameBytes || !secretName.MatchString(name) {
+		return BadRequest("the name of a secret has letters, digits, '_' and '-', and begins with a letter or '_'; at most %d of them", MaxNameBytes).
 			WithHint("such as DEPLOY_TOKEN")
 	}
 	return nil
@@ -94,8 +92,12 @@ type SecretUsage struct {
 
 // Kinds and fields of a SecretUse.
 const (
-	SecretUseHarness = "harness"
-	SecretUseEnv     = "env"
+	SecretUseHarness      = "harness"
+	SecretUseRuntime      = "runtime"
+	SecretUseEnv          = "env"
+	SecretUseClusterToken = "cluster-token"
+	SecretUseKubeconfig   = "kubeconfig"
+	SecretUseTraceAuth    = "trace-auth"
 )
 
 // SecretUse is one thing that refers to a secret. Label names it for people.

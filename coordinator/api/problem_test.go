@@ -97,7 +97,7 @@ func TestP15_BadInput(t *testing.T) {
 		{name: "unlabelled runner", method: "POST", path: "/runners", body: `{}`, status: 400, code: bad, says: "label"},
 		{name: "unknown capability", method: "POST", path: "/runners", body: `{"label":"a","capabilities":["telepathy"]}`, status: 400, code: bad, says: `unknown capability "telepathy"`},
 		{name: "unknown scope", method: "POST", path: "/keys", body: `{"scopes":["root"]}`, status: 400, code: bad, says: "scopes[0]"},
-		{name: "small secret name", method: "PUT", path: "/secrets/token", body: `{"value":"hunter22"}`, status: 400, code: bad, says: "capital letters", hint: "DEPLOY_TOKEN"},
+		{name: "bad secret name", method: "PUT", path: "/secrets/a%20token", body: `{"value":"hunter22"}`, status: 400, code: bad, says: "letters, digits", hint: "DEPLOY_TOKEN"},
 		{name: "secret without value", method: "PUT", path: "/secrets/A", body: `{}`, status: 400, code: bad, says: "value: is missing or empty"},
 		{name: "secret without body", method: "PUT", path: "/secrets/A", status: 400, code: bad, says: "value: is missing or empty"},
 		{name: "secret of another kind", method: "PUT", path: "/secrets/A", body: `{"value":77665544}`, status: 400, code: bad, says: "value: want a string, got number"},

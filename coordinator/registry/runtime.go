@@ -26,12 +26,6 @@ type Prober interface {
 	Probe(ctx context.Context, workspace string, spec *protocol.RuntimeSpec) (protocol.Probe, error)
 }
 
-// SecretNames knows which secrets a workspace has.
-type SecretNames interface {
-	// Missing are those of names that the workspace does not have, in their order.
-	Missing(ctx context.Context, workspace string, names []string) ([]string, error)
-}
-
 // RuntimesConfig of Runtimes. Only Store is required.
 type RuntimesConfig struct {
 	Store *store.Store
@@ -39,9 +33,9 @@ type RuntimesConfig struct {
 	Now func() time.Time
 	// Probers by kind of runtime. A kind without one cannot be probed.
 	Probers map[string]Prober
-	// Secrets; nil: this coordinator keeps none, so that all that are named are
-	// missing.
-	Secrets SecretNames
+	// MissingSecrets are those of names that a workspace does not have, in order;
+	// nil: it has none.
+	MissingSecrets func(ctx context.Context, workspace string, names []string) ([]string, error)
 	// Changed is told the latest version of a runtime after one was registered, and
 	// of all by Announce. It is called by one goroutine at a time; nil: nobody is.
 	Changed func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error
@@ -142,13 +136,17 @@ func (r *Runtimes) Validate(ctx context.Context, workspace string, q protocol.Ru
 	if err != nil || !v.OK {
 		return protocol.RuntimeValidation{Validation: v}, err
 	}
-	names := spec.Secrets()
-	if len(names) == 0 {
+	var missing []string
+	for _, name := range spec.SecretNames() {
+		missing = append(missing, name)
+	}
+	if len(missing) == 0 {
 		return protocol.RuntimeValidation{Validation: v}, nil
 	}
-	missing := names
-	if r.cfg.Secrets != nil {
-		if missing, err = r.cfg.Secrets.Missing(ctx, workspace, names); err != nil {
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
+	if r.cfg.MissingSecrets != nil {
+		if missing, err = r.cfg.MissingSecrets(ctx, workspace, missing); err != nil {
 			return protocol.RuntimeValidation{}, err
 		}
 	}

@@ -129,17 +129,44 @@ func TestMissingSecrets(t *testing.T) {
 	st := open(t).store
 	spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "k", Version: "1", Image: "i", AuthSecret: "TOKEN", KubeconfigSecret: "KUBE"}
 	for name, row := range map[string]struct {
-		secrets SecretNames
+		secrets secretNames
 		want    []string
 	}{
 		"none are kept": {nil, []string{"KUBE", "TOKEN"}},
 		"one is there":  {secretNames{"TOKEN"}, []string{"KUBE"}},
 		"all are there": {secretNames{"TOKEN", "KUBE"}, []string{}},
 	} {
-		v, err := NewRuntimes(RuntimesConfig{Store: st, Secrets: row.secrets}).Validate(t.Context(), "w", protocol.RuntimeQuery{Spec: spec})
+		cfg := RuntimesConfig{Store: st}
+		if row.secrets != nil {
+			cfg.MissingSecrets = row.secrets.Missing
+		}
+		v, err := NewRuntimes(cfg).Validate(t.Context(), "w", protocol.RuntimeQuery{Spec: spec})
 		if err != nil || v.MissingSecrets == nil || !cmp.Equal(*v.MissingSecrets, row.want) {
 			t.Errorf("%s: %+v, %v; want %q missing", name, v, err, row.want)
 		}
+	}
+}
+
+// TestRuntimesReferToSecrets: every version says what it needs which secret for.
+func TestRuntimesReferToSecrets(t *testing.T) {
+	t.Parallel()
+	r := NewRuntimes(RuntimesConfig{Store: open(t).store})
+	for _, spec := range []protocol.RuntimeSpec{
+		{Kind: protocol.RuntimeK8s, ID: "k", Version: "1.0.0", Image: "i", KubeconfigSecret: "kube"},
+		{Kind: protocol.RuntimeK8s, ID: "k", Version: "1.1.0", Image: "i", Server: "https://k:6443", AuthSecret: "TOKEN"},
+		{Kind: protocol.RuntimeLocal, ID: "l", Version: "1.0.0"},
+	} {
+		if _, err := r.Register(t.Context(), "w", "ann", spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	err := r.EachSecretRef(t.Context(), "w", func(ref protocol.SecretRef, use protocol.SecretUse) {
+		got = append(got, strings.Join([]string{ref.String(), use.Kind, use.Field, use.Label}, " "))
+	})
+	want := []string{"kube runtime kubeconfig k@1.0.0", "TOKEN runtime cluster-token k@1.1.0"}
+	if err != nil || !cmp.Equal(got, want) {
+		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
 }
 

@@ -136,6 +136,15 @@ func (v *Vault) List(ctx context.Context, o Owner, scopes ...string) ([]protocol
 	return all, nil
 }
 
+// MissingNames are those of names that the workspace has no secret of, in their order.
+func (v *Vault) MissingNames(ctx context.Context, workspace string, names []string) ([]string, error) {
+	refs := make([]protocol.SecretRef, len(names))
+	for i, name := range names {
+		refs[i] = protocol.SecretRef{SecretRef: name, Scope: protocol.SecretWorkspace}
+	}
+	return v.Missing(ctx, Owner{Workspace: workspace}, refs)
+}
+
 // Set adds a secret of o, or replaces its value: attempts that are handed out from
 // now on get the new one. A *protocol.Problem says what is wrong with the request;
 // nothing was changed then (P15).

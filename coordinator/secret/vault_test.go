@@ -141,7 +141,7 @@ func TestP15_BadSecretsChangeNothing(t *testing.T) {
 		name string
 		req  protocol.SecretRequest
 	}{
-		"small letters":   {"token", protocol.SecretRequest{Value: telling}},
+		"a space":         {"a token", protocol.SecretRequest{Value: telling}},
 		"a digit first":   {"1TOKEN", protocol.SecretRequest{Value: telling}},
 		"no name":         {"", protocol.SecretRequest{Value: telling}},
 		"a path":          {"../TOKEN", protocol.SecretRequest{Value: telling}},
