@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -233,6 +234,11 @@ func TestP6_SweepRemovesADeadGuardsDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dead)
+	if os.Getuid() == 0 {
+		if err := asNobody(func() error { return sweepGuards(ns) }); err != nil || !exists(dead) {
+			t.Errorf("another user's sweep of a directory that it may not remove: %v, want no error and the directory left", err)
+		}
+	}
 	d := newDriver(t, Config{})
 	defer d.Close()
 	if _, err := d.Sweep(t.Context(), func(string) bool { return true }); err != nil {
@@ -244,4 +250,20 @@ func TestP6_SweepRemovesADeadGuardsDirectory(t *testing.T) {
 	if dir := d.machine.guard.dir; !exists(dir) || !strings.Contains(dir, d.machine.instance) {
 		t.Errorf("the sweep removed the directory %s of a living guard", dir)
 	}
+}
+
+// asNobody calls f as a user who has no rights, on a thread that ends with it.
+func asNobody(f func() error) error {
+	const nobody = 65534
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: nothing else may run as nobody
+		keep := ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, nobody, keep); errno != 0 {
+			done <- errno
+			return
+		}
+		done <- f()
+	}()
+	return <-done
 }

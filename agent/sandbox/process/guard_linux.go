@@ -421,13 +421,16 @@ func uptime() (time.Duration, error) {
 	return time.Duration(math.Round(v*100)) * hundredth, nil
 }
 
-// sweepGuards removes the directories of guards that were killed with their runners.
+// sweepGuards removes the directories of guards that were killed with their runners. Those of other users are for the
+// runners of these.
 func sweepGuards(namespace string) error {
 	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), guardDir+"*"))
 	for _, dir := range dirs {
 		name := strings.TrimPrefix(filepath.Base(dir), guardDir)
 		if i := strings.LastIndexByte(name, '-'); i > 0 && orphaned(name[:i], namespace) {
-			err = errors.Join(err, os.RemoveAll(dir))
+			if gone := os.RemoveAll(dir); !errors.Is(gone, fs.ErrPermission) {
+				err = errors.Join(err, gone)
+			}
 		}
 	}
 	return err
