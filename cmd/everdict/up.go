@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/harness/builtin"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
 	"github.com/everdict/everdict/protocol/link"
 )
@@ -55,6 +59,7 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 	err = withLocal(ctx, local{
 		coordinator: cli.CoordinatorOptions{DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Log: o.Log},
 		stateDir:    filepath.Join(dir, "runner"), workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
+		needs: run.Requirements(&o.Request.Case, &protocol.HarnessSpec{}).Capabilities,
 	}, func(ctx context.Context, url string) error {
 		c, err := client.New(client.Config{BaseURL: url})
 		if err != nil {
@@ -79,6 +84,8 @@ type local struct {
 	sandbox               cli.SandboxOptions
 	// drain is how long unfinished runs may go on after use has returned.
 	drain time.Duration
+	// needs are the capabilities without which there is no point in starting: nobody else will ever come with them.
+	needs []string
 }
 
 // withLocal starts both, calls use, and ends them, the runner first.
@@ -98,6 +105,9 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	}
 	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir, workDir(l.workDir, l.stateDir), l.slots, l.capabilities)
 	defer sandboxes.Close()
+	if err := lacking(ctx, l, sandboxes.capabilities); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, Version: version,
 		CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA,
@@ -140,6 +150,28 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	err = errors.Join(err, ignoreDrained(<-ran))
 	leave()
 	return errors.Join(err, <-serving)
+}
+
+// lacking says what of l's needs this machine does not have, and what helps: without it the run would wait for a
+// runner that cannot come.
+func lacking(ctx context.Context, l local, offered []string) error {
+	i := slices.IndexFunc(l.needs, func(need string) bool { return !slices.Contains(offered, need) })
+	if i < 0 {
+		return nil
+	}
+	p := &protocol.Problem{
+		Code: protocol.CodeNotConfigured, Hint: "everdict doctor shows what this machine can do",
+		Message: fmt.Sprintf("this machine cannot do the run, which needs %s", l.needs[i]),
+	}
+	for _, c := range doctor.Examine(ctx, doctor.Config{Version: version, Sandbox: l.sandbox.Driver, Runtime: l.sandbox.Runtime}).Checks {
+		if c.ID == l.needs[i] && c.Status == doctor.Missing {
+			p.Message += ": " + c.Evidence
+			if c.Mend != "" {
+				p.Hint = c.Mend
+			}
+		}
+	}
+	return p
 }
 
 // localCredential is the credential of the runner in this process, the same at

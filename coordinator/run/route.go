@@ -171,8 +171,8 @@ func capable(runners []protocol.Runner, needs []string) error {
 		WithData("need", needs).WithData("missing", missing).WithData("have", have)
 }
 
-// requirements is what a runner must offer for a case.
-func requirements(c *protocol.Case, h *protocol.HarnessSpec) lease.Requirements {
+// Requirements is what a runner must offer for a case with a harness.
+func Requirements(c *protocol.Case, h *protocol.HarnessSpec) lease.Requirements {
 	var r lease.Requirements
 	need := func(capability string) {
 		if !slices.Contains(r.Capabilities, capability) {

@@ -30,7 +30,7 @@ func TestP9_Requirements(t *testing.T) {
 		"macos":   {c: protocol.Case{Placement: &protocol.Placement{OS: "macos"}}, want: lease.Requirements{Capabilities: []string{protocol.CapOSMacOS}, OS: "darwin"}},
 		"linux":   {c: protocol.Case{Placement: &protocol.Placement{OS: "linux"}}, want: lease.Requirements{OS: "linux"}},
 	} {
-		if d := cmp.Diff(row.want, requirements(&row.c, &row.h)); d != "" {
+		if d := cmp.Diff(row.want, Requirements(&row.c, &row.h)); d != "" {
 			t.Errorf("%s (-want):\n%s", name, d)
 		}
 	}

@@ -50,7 +50,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, err
 	}
-	needs := requirements(&req.Case, &h)
+	needs := Requirements(&req.Case, &h)
 	to, err := s.route(ctx, p, req.Target(), needs.Capabilities)
 	if err != nil {
 		return protocol.Run{}, err
