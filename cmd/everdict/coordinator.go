@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/coordinator/secret"
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol/link"
@@ -87,14 +89,22 @@ type server struct {
 func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config) (*server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another with --listen", o.Listen, err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = errors.New("another program listens there")
+		}
+		return nil, cli.Advise(fmt.Errorf("listen on %s: %w", o.Listen, err),
+			"if that is a coordinator, use it; else choose another address, or 0 for a free port: --listen 127.0.0.1:0")
 	}
 	c, err := coordinator.Open(ctx, cfg)
 	if err != nil {
 		err = errors.Join(err, listener.Close())
 		var held *sqlite.HeldError
 		if errors.As(err, &held) {
-			return nil, fmt.Errorf("another coordinator uses %s: %w", o.DataDir, err)
+			return nil, cli.Advise(fmt.Errorf("another coordinator uses %s: %w", o.DataDir, err),
+				"use that one, or end it, or choose another directory with --data-dir")
+		}
+		if store.Unavailable(err) != nil {
+			return nil, cli.Advise(fmt.Errorf("the data directory %s cannot be used: %w", o.DataDir, err), "make room on that disk, or choose another directory with --data-dir")
 		}
 		return nil, err
 	}

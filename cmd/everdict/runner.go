@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,11 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 		keep = sync.OnceFunc(func() {
 			if err := agent.StoreCredential(kept, token); err != nil {
 				o.Log.Error("the token could not be kept: later starts need --pair again", "err", err)
+				return
+			}
+			file, found := strings.CutPrefix(o.Pair, "file:")
+			if found {
+				o.Log.Info("the token is kept, later starts need no --pair: remove the file it came from", "file", file)
 			}
 		})
 	}
@@ -82,15 +88,23 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) {
 	if o.Pair != "" {
 		token, err = agent.ReadCredential(o.Pair, o.Stdin)
-		if strings.HasPrefix(string(token), protocol.PoolTokenPrefix) {
+		switch {
+		case err != nil:
+		case strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
 			err = errors.New("this is a pool token: give it as --pool-token")
+		case !strings.HasPrefix(string(token), protocol.RunnerTokenPrefix):
+			// What lies in a wrong file is not sent anywhere.
+			err = &cli.ExitError{Code: exitRevoked, Err: cli.Advise(
+				fmt.Errorf("what --pair was given is no runner token: these begin with %s", protocol.RunnerTokenPrefix),
+				"everdict runners pair --token-file PATH writes one; an API key (ak_...) is for other commands")}
 		}
 		return token, true, err
 	}
 	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		err = &cli.ExitError{Code: exitRevoked,
-			Err: errors.New("this machine is not paired: everdict runners pair prints a token, everdict runner --pair - reads it")}
+			Err: cli.Advise(fmt.Errorf("this machine is not paired: there is no token in %s", o.StateDir),
+				"everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
 	}
 	return token, false, err
 }

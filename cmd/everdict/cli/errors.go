@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -37,6 +38,9 @@ type adviceError struct {
 
 func (e *adviceError) Error() string { return e.err.Error() }
 func (e *adviceError) Unwrap() error { return e.err }
+
+// Advise is err with the next step, for hooks.
+func Advise(err error, step string) error { return &adviceError{err, step} }
 
 // report says what went wrong and what to do next: two lines for a person, a
 // problem document for a program.
@@ -85,6 +89,27 @@ func messageOf(err error) string {
 		}
 	}
 	walk(err)
+	return plain(err, text)
+}
+
+// plain is text in the words of a user, who knows no packages: an error of those that end a runner for the sake of its
+// token says what happened, any other begins after the name of its package.
+func plain(err error, text string) string {
+	var (
+		revoked *link.RevokedError
+		taken   *link.TakenOverError
+	)
+	switch {
+	case errors.As(err, &revoked):
+		return "the coordinator turned this runner away: " + revoked.Message
+	case errors.As(err, &taken):
+		return "another process uses this runner's token: " + taken.Message
+	}
+	for _, name := range []string{"agent: ", "link: ", "config: ", "coordinator: ", "store: "} {
+		if rest, found := strings.CutPrefix(text, name); found {
+			return rest
+		}
+	}
 	return text
 }
 
@@ -108,10 +133,27 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 	if s := a.adviceOnConnection(err); s != "" {
 		return s
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return "check the path, and that you may read it"
+	if s := adviceOnFiles(err); s != "" {
+		return s
 	}
 	return "see " + cmd.CommandPath() + " --help"
+}
+
+// adviceOnFiles is what to do about what a file system refused.
+func adviceOnFiles(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return "make room on that disk, or choose a directory on another"
+	case errors.Is(err, syscall.EROFS):
+		return "nothing can be written there: choose another directory"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "a part of that path is a file: choose another directory"
+	case errors.Is(err, syscall.EISDIR):
+		return "that is a directory: name a file in it"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return "check the path, and what you may do there"
+	}
+	return ""
 }
 
 // adviceOnPairing is what to do when a runner stopped for the sake of its token.
