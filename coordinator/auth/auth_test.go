@@ -75,6 +75,10 @@ func TestPermissions(t *testing.T) {
 			}
 		}
 	}
+	runner := auth.Principal{Subject: "admin", Roles: []string{auth.RoleRunner}, RunnerID: "rnr_1"}
+	if err := runner.Permits(auth.RunsRead); err == nil || !strings.Contains(err.Error(), "the token of a runner, which only connects") {
+		t.Errorf("a runner's token that reads runs: %v, want that it only connects", err)
+	}
 	if err := (auth.Principal{Roles: []string{"admin"}}).Permits("moon:land"); status(err) != http.StatusForbidden {
 		t.Errorf("an unknown action: %v, want a 403", err)
 	}

@@ -93,7 +93,7 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 			return Principal{}, fmt.Errorf("auth: resolve an API key: %w", err)
 		}
 		return Principal{}, protocol.Unauthenticated("this API key is not known").
-			WithHint("it may have been deleted: POST /keys makes a new one")
+			WithHint("it may have been revoked: POST /keys makes a new one")
 	case strings.HasPrefix(credential, protocol.RunnerTokenPrefix) && a.cfg.Runners != nil:
 		runner, err := a.cfg.Runners.Resolve(ctx, credential)
 		if err == nil && runner.RevokedAt == nil {

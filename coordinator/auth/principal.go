@@ -149,7 +149,8 @@ func (p Principal) forbidden(action Action) error {
 	case p.Pool != nil:
 		return problem.WithHint("this is a pool token, with which machines join runtime %s: use an API key", p.Pool.Runtime)
 	case p.RunnerID != "":
-		return problem.WithHint("this is the token of a runner, which only connects: use an API key")
+		problem.Message = "this is the token of a runner, which only connects"
+		return problem.WithHint("use an API key")
 	case known:
 		return problem.WithHint("it needs the role %s or higher", need.role)
 	}
