@@ -25,7 +25,7 @@ type mountMask struct {
 func newMask(disabled bool) masker {
 	m := &mountMask{devices: make(map[string]uint64)}
 	if disabled {
-		m.off = "masking is switched off"
+		m.off = "hiding is switched off (--hide-files=false)"
 	}
 	return m
 }
