@@ -42,6 +42,8 @@ func (a *app) announce(base string, s service) {
 	line("data", "%s", s.dataDir)
 	if s.auth {
 		line("with a key", "export EVERDICT_API_KEY=ak_..., or --api-key-file FILE")
+	} else {
+		line("login", "none: whoever reaches it can submit runs; --require-auth changes that")
 	}
 	if !s.runner {
 		line("pair a runner", "%s runners pair%s", a.program, a.urlFlag(here))

@@ -194,6 +194,7 @@ interrupted.`,
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {
 			c.GroupID, c.Example = "self", "  everdict help runs wait"
+			c.Run, c.RunE = nil, helpOn
 			c.Annotations = map[string]string{noConfig: ""}
 		}
 	}
@@ -264,6 +265,9 @@ func (a *app) client() (*client.Client, error) {
 	if token != "" && strings.HasPrefix(base, "http://") && !loopbackURL(base) {
 		a.warn("the API key goes to %s unencrypted: use https://", base)
 	}
+	if !strings.Contains(base, "://") {
+		return nil, &adviceError{fmt.Errorf("%s: the address %q has no http:// or https://", a.cfg.Origin(config.APIURL), base), "write it as http://" + base}
+	}
 	return client.New(client.Config{
 		BaseURL: base, Token: token, Tenant: a.cfg.String(config.Tenant),
 		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),
@@ -326,7 +330,7 @@ func (a *app) json(v any) error {
 }
 
 // forPrograms reports whether stdout is to be JSON.
-func (a *app) forPrograms() bool { return a.output != "table" }
+func (a *app) forPrograms() bool { return a.output == "json" || a.output == "jsonl" }
 
 // hint says what can be done next, to a person who did not ask for quiet.
 func (a *app) hint(format string, args ...any) {

@@ -64,8 +64,32 @@ func (a *app) report(cmd *cobra.Command, err error) {
 		return
 	}
 	p2 := a.palette(a.err)
+	if all := faults(p); len(all) > 1 && message == strings.Join(all, "; ") {
+		message = plural(len(all), "mistake") + ":"
+		for _, fault := range all {
+			message += "\n  " + fault
+		}
+	}
 	fmt.Fprintf(a.err, "%s %s\n", p2.red("everdict:"), safeText(message))
 	fmt.Fprintf(a.err, "  %s %s\n", p2.dim("next:"), safeText(advice))
+}
+
+// faults are the sentences of a problem that has several.
+func faults(p *protocol.Problem) []string {
+	if p == nil {
+		return nil
+	}
+	switch all := p.Data["faults"].(type) {
+	case []string: // found by this program
+		return all
+	case []any: // by a coordinator
+		var out []string
+		for _, fault := range all {
+			out = append(out, fmt.Sprint(fault))
+		}
+		return out
+	}
+	return nil
 }
 
 // messageOf is the text of err without the hints of the problems in it, which are
@@ -110,7 +134,7 @@ func plain(err error, text string) string {
 			return rest
 		}
 	}
-	return text
+	return together(text)
 }
 
 // advice is one line of what to do about err. Every error has one.
@@ -196,6 +220,9 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 	case p.Status == http.StatusNotFound:
 		return "list what there is in this workspace: everdict runs list, everdict runners list, everdict harnesses list"
 	case p.Status == http.StatusConflict:
+		if parent := cmd.Parent(); parent != nil && parent.Name() == "runs" {
+			return "everdict runs get shows how it stands"
+		}
 		return "look at its present state (everdict runs get, everdict harnesses get) before trying again"
 	case p.Status == http.StatusRequestEntityTooLarge:
 		return fmt.Sprintf("a request is at most %d MiB: give large inputs as a git repository or a path instead of files", protocol.MaxBodyBytes>>20)

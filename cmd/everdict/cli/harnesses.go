@@ -28,7 +28,7 @@ func (a *app) harnessesList() *cobra.Command {
 	var templates bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the harnesses that a run can name",
+		Short: "List the harnesses that are registered; a run can name those that are built in, too",
 		Example: `  everdict harnesses list
   everdict harnesses list --templates -o json`,
 		Args:        args(),
@@ -63,6 +63,7 @@ func (a *app) harnessesList() *cobra.Command {
 				rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(e.Kind), cell(template), cell(e.Owner), a.ago(e.UpdatedAt)})
 			}
 			writeTable(a.out, []string{"ID", "LATEST", "VERSIONS", "KIND", "TEMPLATE", "OWNER", "CHANGED"}, rows)
+			a.hint("built in besides: %s", strings.Join(protocol.Adapters(), ", "))
 			return nil
 		},
 	}
@@ -139,10 +140,14 @@ func (a *app) readSpec(cmd *cobra.Command, file string, template bool) (json.Raw
 		return nil, &usageError{cmd, "say which spec: -f FILE, or -f - for standard input"}
 	}
 	spec, err := a.readJSON(file, protocol.MaxBodyBytes)
-	if err == nil {
-		a.warnOfKeys(spec, specType(spec, template))
+	if err != nil {
+		return nil, err
 	}
-	return spec, err
+	if err := notASpec(cmd, file, spec, template); err != nil {
+		return nil, err
+	}
+	a.warnOfKeys(spec, specType(spec, template))
+	return spec, nil
 }
 
 func (a *app) harnessesRegister() *cobra.Command {

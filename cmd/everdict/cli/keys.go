@@ -70,7 +70,11 @@ not shown at all. A program finds its key in EVERDICT_API_KEY, as the key itself
 			}
 			if file != nil {
 				fmt.Fprintf(a.out, "%s written to %s\n", cell(key.ID), keyFile)
-				a.hint("  use it: export EVERDICT_API_KEY=file:%s", quoteArg(keyFile))
+				path, err := absolute(keyFile) // the variable is good in every directory
+				if err != nil {
+					return err
+				}
+				a.hint("  use it: export EVERDICT_API_KEY=file:%s", quoteArg(path))
 				return nil
 			}
 			// Alone on its line, so that $(everdict keys create) is the key.

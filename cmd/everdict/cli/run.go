@@ -66,6 +66,9 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			if o.Sandbox, err = a.sandbox(); err != nil {
 				return err
 			}
+			if o.Sandbox.Driver == "docker" && o.Sandbox.Image == "" {
+				return &usageError{cmd, "--sandbox docker needs an image: --image debian:12"}
+			}
 			req.Case.Image = o.Sandbox.Image // here it is the image of the one run
 			if a.cfg.Source(config.LogLevel) == config.FromDefault {
 				// The log of a coordinator that lives for one run is of interest to few.
@@ -141,6 +144,9 @@ func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequ
 	if err := a.printRunWith(done, s); err != nil {
 		return exitError, err
 	}
+	if len(req.Case.Graders) == 0 && done.Status == protocol.StatusSucceeded {
+		a.hint("nothing was there to judge it: give --test COMMAND or --grader ID")
+	}
 	return code, nil
 }
 
@@ -179,7 +185,7 @@ func (r *runFlags) request(cmd *cobra.Command) (*protocol.RunRequest, *protocol.
 		Case: protocol.Case{ID: "local", Task: r.task, TimeoutSec: int((r.timeout + time.Second - 1) / time.Second)},
 	}
 	if r.timeout <= 0 {
-		return nil, nil, &usageError{cmd, "--timeout is more than 0"}
+		return nil, nil, &usageError{cmd, "--timeout: want more than 0"}
 	}
 	for _, p := range r.params {
 		key, value, found := strings.Cut(p, "=")

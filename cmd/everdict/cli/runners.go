@@ -248,7 +248,7 @@ func (a *app) printRunners(runners []protocol.Runner) {
 		}
 		rows = append(rows, []string{cell(r.ID), cell(r.Label), cell(ownerOf(r.Owner)), state, slots, cell(system), cell(strings.Join(r.Capabilities, ",")), a.agoPtr(r.LastSeenAt), cell(r.Version), cell(note)})
 	}
-	writeTable(a.out, []string{"ID", "LABEL", "OWNER", "STATE", "BUSY", "SYSTEM", "OFFERS", "LAST SEEN", "VERSION", "STATUS"}, rows)
+	writeTable(a.out, []string{"ID", "LABEL", "OWNER", "STATE", "BUSY", "SYSTEM", "OFFERS", "LAST SEEN", "VERSION", "NOTE"}, rows)
 }
 
 func (a *app) runnersRevoke() *cobra.Command {

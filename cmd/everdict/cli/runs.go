@@ -272,6 +272,9 @@ func (a *app) runsWhy() *cobra.Command {
 				add("event", firstOf(e.Message, e.Type))
 			}
 			writeTable(a.out, nil, rows)
+			if view.Status == protocol.StatusSuspended {
+				a.hint("  answer it: everdict runs approve %s, or everdict runs reject %[1]s", id)
+			}
 			return nil
 		}),
 	}

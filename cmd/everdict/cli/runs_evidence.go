@@ -74,8 +74,12 @@ func (a *app) printLog(ctx context.Context, c *client.Client, id string, part pr
 	}
 	defer body.Close()
 	w, end := a.logWriter(raw)
-	if _, err := io.Copy(w, body); err != nil {
+	n, err := io.Copy(w, body)
+	if err != nil {
 		return a.detached(ctx, id, "everdict runs logs", fmt.Errorf("read the log: %w", err))
+	}
+	if n == 0 {
+		a.hint("nothing has been written to %s; what the agent did: everdict runs trace %s", firstOf(part.Stream, "stdout and stderr"), id)
 	}
 	return end()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/everdict/everdict/cmd/everdict/config"
 )
@@ -65,7 +66,7 @@ func (a *app) sandbox() (SandboxOptions, error) {
 		{config.ContainerNetwork, o.Network, []string{"public", "none"}},
 	} {
 		if !slices.Contains(c.allowed, c.value) {
-			return o, fmt.Errorf("%s: %q is none of %v", a.cfg.Origin(c.key), c.value, c.allowed)
+			return o, fmt.Errorf("%s: %q is unknown: want %s", a.cfg.Origin(c.key), c.value, strings.Join(c.allowed, " or "))
 		}
 	}
 	return o, nil

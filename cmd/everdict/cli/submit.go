@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -35,6 +37,9 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 			}
 			body, err := a.readJSON(file, protocol.MaxBodyBytes)
 			if err != nil {
+				return err
+			}
+			if err := notARun(file, body); err != nil {
 				return err
 			}
 			if body, err = override(body, runtime, harness, priority); err != nil {
@@ -95,8 +100,15 @@ func (a *app) readJSON(path string, limit int64) (json.RawMessage, error) {
 		in, name = f, path
 	}
 	b, err := io.ReadAll(io.LimitReader(in, limit+1))
+	var opened *fs.PathError
+	if errors.As(err, &opened) {
+		return nil, err // has the name
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, &adviceError{fmt.Errorf("%s is empty", name), "it has to hold a JSON object"}
 	}
 	if int64(len(b)) > limit {
 		return nil, &adviceError{fmt.Errorf("%s is larger than %d MiB, which is what the API takes", name, limit>>20),
@@ -107,6 +119,40 @@ func (a *app) readJSON(path string, limit int64) (json.RawMessage, error) {
 		return nil, &adviceError{fmt.Errorf("%s is not a JSON object: %w%s", name, err, place(b, err)), "mend the file; a run looks like the curl example in the README"}
 	}
 	return b, nil
+}
+
+// notARun refuses the spec of a harness, which is often the next file in the directory.
+func notARun(file string, body json.RawMessage) error {
+	if has := keysOf(body); has["case"] || !has["kind"] && !has["template"] {
+		return nil
+	}
+	return &adviceError{fmt.Errorf("%s is the spec of a harness, and no run", file),
+		"everdict harnesses register -f " + quoteArg(file) + ", then submit a run that names it"}
+}
+
+// notASpec refuses a run in the place of a harness, and a template that is not said to be one: a version that is
+// registered stays.
+func notASpec(cmd *cobra.Command, file string, spec json.RawMessage, template bool) error {
+	switch has := keysOf(spec); {
+	case has["case"] && !has["kind"] && !has["template"]:
+		return &adviceError{fmt.Errorf("%s is a run, and no spec of a harness", file), "everdict submit -f " + quoteArg(file)}
+	case has["category"] && !template:
+		return &adviceError{fmt.Errorf("%s is a template, since it has a category", file),
+			cmd.CommandPath() + " --template -f " + quoteArg(file) + "; a harness has no category"}
+	}
+	return nil
+}
+
+// keysOf are the keys of a JSON object.
+func keysOf(document json.RawMessage) map[string]bool {
+	var object map[string]json.RawMessage
+	keys := map[string]bool{}
+	if json.Unmarshal(document, &object) == nil {
+		for key := range object {
+			keys[key] = true
+		}
+	}
+	return keys
 }
 
 // place is where in b a JSON error lies.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -49,9 +50,9 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 	}
 	config.Bind(cmd.Flags(), a.schema, append([]string{
 		config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat,
-		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout, config.Sandbox, config.HideFiles,
+		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout,
 		config.PassProxy, config.PassCA,
-	}, leaseKeys...)...)
+	}, slices.Concat(sandboxKeys, leaseKeys)...)...)
 	for _, name := range leaseKeys {
 		for _, k := range a.schema {
 			if k.Name == name {

@@ -252,7 +252,7 @@ func eventLine(e protocol.TraceEvent, max int) string {
 	case protocol.EventToolCall:
 		line = "tool " + e.Name + " " + compact(e.Args)
 	case protocol.EventToolResult:
-		line = "result " + text(e.Output)
+		line = "result " + firstOf(text(e.Output), "ok")
 		if e.OK != nil && !*e.OK {
 			line = "tool failed: " + text(e.Output)
 		}
