@@ -31,10 +31,8 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.RequireAuth {
-		if err := s.bootstrap(ctx); err != nil {
-			return errors.Join(err, s.Close())
-		}
+	if err := s.bootstrap(ctx, o); err != nil {
+		return errors.Join(err, s.Close())
 	}
 	o.Ready(s.url())
 	var trim sync.WaitGroup
@@ -116,14 +114,16 @@ func (s *server) url() string { return "http://" + s.listener.Addr().String() }
 // Close gives up a server that was not served.
 func (s *server) Close() error { return errors.Join(s.Coordinator.Close(), s.listener.Close()) }
 
-// bootstrap shows the first admin key, once.
-func (s *server) bootstrap(ctx context.Context) error {
+// bootstrap shows the first admin key, once, where keys are asked for.
+func (s *server) bootstrap(ctx context.Context, o cli.CoordinatorOptions) error {
+	if !o.RequireAuth {
+		return nil
+	}
 	key, err := s.Bootstrap(ctx)
 	if err != nil || key == "" {
 		return err
 	}
-	fmt.Printf("The first API key of this coordinator (admin, shown this once):\n\n  %s\n\n", key)
-	return nil
+	return o.FirstKey(key)
 }
 
 // serve serves until ctx ends; hurry cuts the drain short.

@@ -96,6 +96,9 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err != nil {
 		return err
 	}
+	if err := s.bootstrap(ctx, l.coordinator); err != nil {
+		return errors.Join(err, s.Close())
+	}
 	token, err := localCredential(ctx, s, l.stateDir)
 	if err != nil {
 		return errors.Join(err, s.Close())

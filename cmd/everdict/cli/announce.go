@@ -53,6 +53,17 @@ func (a *app) announce(base string, s service) {
 	line("stop", "Ctrl-C, or kill %d", os.Getpid())
 }
 
+// showFirstKey shows the key that everything else begins with, to people also when they want quiet: nobody can see it
+// again.
+func (a *app) showFirstKey(key string) error {
+	if a.forPrograms() {
+		a.output = "jsonl"
+		return a.json(map[string]string{"apiKey": key})
+	}
+	_, err := fmt.Fprintf(a.out, "The first API key of this coordinator (admin, shown this once):\n\n  %s\n\n", key)
+	return err
+}
+
 // submitExample is a command that works where this one was started.
 func (a *app) submitExample(base string) string {
 	for _, file := range []string{"run.json", "examples/run.json"} {

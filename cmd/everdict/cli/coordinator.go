@@ -89,6 +89,7 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	}
 	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner}
 	o.Ready = func(base string) { a.announce(base, ready) }
+	o.FirstKey = a.showFirstKey
 	if o.Log, err = a.logger(); err != nil {
 		return o, err
 	}

@@ -58,6 +58,9 @@ type CoordinatorOptions struct {
 	Log               *slog.Logger
 	// Ready is to be called once, when requests are answered at baseURL.
 	Ready func(baseURL string)
+	// FirstKey is called before Ready with the first API key, when the data directory had none and RequireAuth asks for
+	// keys.
+	FirstKey func(key string) error
 	// Hurry is closed when the user asks a second time to stop.
 	Hurry <-chan struct{}
 }
