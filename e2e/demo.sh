@@ -21,7 +21,9 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+say() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 
 say '1. A coordinator on a free port of this machine'
 "$bin" coordinator --data-dir "$dir/data" --listen 127.0.0.1:0 >"$dir/coordinator.log" 2>&1 &
@@ -63,4 +65,7 @@ say '5. What it changed'
 "$bin" runs diff "$run"
 
 say '6. The verdict'
-"$bin" runs get "$run"
+"$bin" runs get "$run" | sed '/^  next /,$d'
+
+echo
+echo 'All of it is stopped and removed now. To go on by yourself: bin/everdict up'
