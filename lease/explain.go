@@ -39,6 +39,8 @@ const (
 	WhyStarting Why = "starting"
 	// WhyRunning: it is leased and started.
 	WhyRunning Why = "running"
+	// WhyAway: it is leased and started, and its runner is not there. Until the lease ends the runner may come back.
+	WhyAway Why = "away"
 	// WhyStopping: it is leased, and the runner has been asked to stop it.
 	WhyStopping Why = "stopping"
 	// WhySettled: it is over.
@@ -145,6 +147,9 @@ func (o *owner) explainLive(x *Explanation, l *live) {
 	case !l.started:
 		x.Why, x.Sentence = WhyStarting, fmt.Sprintf("leased to runner %s as attempt %d, which must acknowledge the start by %s",
 			x.Runner, x.Attempt, at(l.startBy).Format(time.RFC3339))
+	case !o.online(l.runner, o.now()):
+		x.Why, x.Sentence = WhyAway, fmt.Sprintf("runner %s, which has attempt %d, is not connected; the attempt is given up at %s",
+			x.Runner, x.Attempt, at(l.deadline).Format(time.RFC3339))
 	default:
 		x.Why, x.Sentence = WhyRunning, fmt.Sprintf("attempt %d runs on runner %s", x.Attempt, x.Runner)
 	}

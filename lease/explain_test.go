@@ -128,6 +128,12 @@ func TestP9_F9_Explain(t *testing.T) {
 			enqueue(t, q, job("j"))
 			start(t, q, take(t, q, plain("r1")))
 		}, lease.Explanation{State: lease.Leased, Why: lease.WhyRunning, Runner: "r1", Attempt: 1, Sentence: "attempt 1 runs on runner r1"}},
+		{"away", func(t *testing.T, q *lease.Queue) {
+			enqueue(t, q, job("j"))
+			start(t, q, take(t, q, plain("r1")))
+			time.Sleep(31 * time.Second)
+		}, lease.Explanation{State: lease.Leased, Why: lease.WhyAway, Runner: "r1", Attempt: 1,
+			Sentence: "runner r1, which has attempt 1, is not connected; the attempt is given up at 2000-01-01T00:01:00Z"}},
 		{"held", func(t *testing.T, q *lease.Queue) {
 			enqueue(t, q, job("j"))
 			if err := q.ParkLease(t.Context(), take(t, q, plain("r1")).Ref, "may I?"); err != nil {

@@ -143,7 +143,8 @@ type RunPlace struct {
 	// Runtime is the version of the registered runtime that was named, which was the
 	// latest when the run was submitted.
 	Runtime *RuntimeRef `json:"runtime,omitempty"`
-	// BlockedReason says, while the run is queued or suspended, what it waits for.
+	// BlockedReason says, while the run is queued or suspended, what it waits for, and of a running one that its runner
+	// is not connected.
 	BlockedReason string `json:"blockedReason,omitempty"`
 	// QueueDeadline is when a run that nobody took fails as unschedulable.
 	QueueDeadline *Time `json:"queueDeadline,omitempty"`

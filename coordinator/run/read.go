@@ -215,6 +215,8 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 		pl.Phase, pl.Unit = "starting", x.Runner
 	case lease.WhyRunning, lease.WhyStopping:
 		pl.Phase, pl.Unit = "running", x.Runner
+	case lease.WhyAway:
+		pl.Phase, pl.Unit, pl.BlockedReason = "running", x.Runner, x.Sentence
 	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge:
 		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)
 	case lease.WhySettled:
