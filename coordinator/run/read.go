@@ -90,8 +90,13 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 		who = "no runner of the workspace is connected"
 	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
 		who = "runner " + runnerID(target) + " is not connected"
-		if runner, err := s.cfg.Runners.Get(ctx, r.Tenant, runnerID(target)); err == nil {
+		runner, err := s.cfg.Runners.Get(ctx, r.Tenant, runnerID(target))
+		var gone *protocol.Problem
+		switch {
+		case err == nil:
 			who = fmt.Sprintf("runner %s (%s) is not connected", runner.ID, runner.Label)
+		case errors.As(err, &gone):
+			who = "runner " + runnerID(target) + ", which the run names, was revoked and cannot come back: cancel the run"
 		}
 	default:
 		who = s.noRunner(ctx, r.Tenant, target)

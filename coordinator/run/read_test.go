@@ -38,7 +38,7 @@ func TestP9_WhyItWaits(t *testing.T) {
 			if _, err := w.runners.Revoke(w.t.Context(), "default", "ann", mac.Runner.ID); err != nil {
 				w.t.Fatal(err)
 			}
-		}, phase: "blocked", blocked: "runner RNR is not connected" + deadline},
+		}, phase: "blocked", blocked: "runner RNR, which the run names, was revoked and cannot come back: cancel the run" + deadline},
 		"own runners":       {target: func(Holder) string { return "self" }, phase: "blocked", blocked: "no runner of ann is connected" + deadline},
 		"shared runners":    {target: func(Holder) string { return "self:ws" }, phase: "blocked", blocked: "no runner of the workspace is connected" + deadline},
 		"any":               {target: func(Holder) string { return "" }, phase: "blocked", blocked: "no runner that takes runs of ann is connected" + deadline},
@@ -53,7 +53,13 @@ func TestP9_WhyItWaits(t *testing.T) {
 			phase: "blocked", blocked: "parked on runner RNR: May I?", noDeadline: true},
 		"leased": {target: self, do: func(w *world, id string, mac Holder) { w.take(mac) }, phase: "starting",
 			blocked: "leased to runner RNR as attempt 1, which must acknowledge the start by 2000-01-01T00:00:30Z", noDeadline: true},
-		"running":  {target: self, do: func(w *world, id string, mac Holder) { w.begin(mac) }, phase: "running", noDeadline: true},
+		"running": {target: self, do: func(w *world, id string, mac Holder) { w.begin(mac) }, phase: "running", noDeadline: true},
+		"away": {target: self, do: func(w *world, id string, mac Holder) {
+			w.begin(mac)
+			if err := w.q.RemoveRunner(w.t.Context(), mac.Runner.ID); err != nil {
+				w.t.Fatal(err)
+			}
+		}, phase: "running", blocked: "runner RNR, which has attempt 1, is not connected; the attempt is given up at 2000-01-01T00:01:00Z", noDeadline: true},
 		"stopping": {target: self, do: func(w *world, id string, mac Holder) { w.begin(mac); w.cancel(id) }, phase: "running", blocked: "asked to stop", noDeadline: true},
 		"settled":  {target: self, do: func(w *world, id string, mac Holder) { w.cancel(id) }, phase: "dead", noDeadline: true},
 		"requeued": {target: self, do: func(w *world, id string, mac Holder) {
@@ -94,7 +100,7 @@ func TestP9_WhyItWaits(t *testing.T) {
 				if pl.Phase != row.phase || view.Status != r.Status {
 					t.Errorf("phase %s, status %s; want %s, %s", pl.Phase, view.Status, row.phase, r.Status)
 				}
-				if blocked := row.phase == "blocked" || row.phase == "queued"; blocked != (pl.BlockedReason != "") || blocked && pl.BlockedReason != r.Placement.BlockedReason {
+				if blocked := row.phase == "blocked" || row.phase == "queued" || name == "away"; blocked != (pl.BlockedReason != "") || blocked && pl.BlockedReason != r.Placement.BlockedReason {
 					t.Errorf("the placement says %q, the record %q", pl.BlockedReason, r.Placement.BlockedReason)
 				}
 				if (pl.QueueDeadline == nil) != row.noDeadline {
