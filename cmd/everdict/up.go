@@ -49,6 +49,9 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 	defer func() {
 		err = errors.Join(err, os.RemoveAll(dir))
 		if keep != "" {
+			if left, _ := filepath.Glob(filepath.Join(keep, "work", "*", "work")); len(left) > 0 {
+				keep = left[len(left)-1] // the last attempt's
+			}
 			fmt.Fprintln(o.Stderr, "workspace kept in", keep)
 		}
 	}()

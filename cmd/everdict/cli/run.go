@@ -279,6 +279,9 @@ const maxFiles = protocol.MaxBodyBytes / 2
 func readFiles(root string) (map[string]string, error) {
 	files := map[string]string{}
 	size := 0
+	if target, err := filepath.EvalSymlinks(root); err == nil {
+		root = target // as --path takes a link to a directory
+	}
 	refuse := func(path, why string) error {
 		return &adviceError{fmt.Errorf("%s %s", path, why), "use --path, which copies a directory as it is"}
 	}
