@@ -48,8 +48,8 @@ type Config struct {
 	// Default 45 s; the server writes at least every 15 s.
 	Silence time.Duration
 	// Contact, when set, is told of every try: nil when the server answered, else
-	// why it did not although it will be asked again. It is called from whichever
-	// goroutine tries, and must not block.
+	// why it did not although it will be asked again, or ErrUnanswered while it still
+	// may. It is called from whichever goroutine tries, and must not block.
 	Contact func(error)
 }
 
@@ -286,6 +286,13 @@ func (c *Client) once(ctx context.Context, r request, out any) (http.Header, err
 	return res.Header, nil
 }
 
+// ErrUnanswered is told to Config.Contact of a request that was sent and has no answer yet.
+var ErrUnanswered = errors.New("the server has not answered yet")
+
+// unanswered is how long a server may think before that is told. It answers within a second unless its machine is in
+// trouble.
+const unanswered = 5 * time.Second
+
 // open sends r once. A success is returned with its body open; everything else
 // is an error.
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
@@ -293,7 +300,15 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	told := make(chan struct{})
+	slow := time.AfterFunc(unanswered, func() {
+		defer close(told)
+		c.away(ErrUnanswered)
+	})
 	res, err := c.http.Do(req)
+	if !slow.Stop() {
+		<-told // so that the answer is told of last
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

@@ -121,7 +121,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
+	stop := a.sayNews()
 	cmd, err := root.ExecuteContextC(ctx)
+	stop()
 	if err == nil {
 		return exitPass
 	}
@@ -268,6 +270,7 @@ func (a *app) client() (*client.Client, error) {
 	if !strings.Contains(base, "://") {
 		return nil, &adviceError{fmt.Errorf("%s: the address %q has no http:// or https://", a.cfg.Origin(config.APIURL), base), "write it as http://" + base}
 	}
+	a.contact.asks(base)
 	return client.New(client.Config{
 		BaseURL: base, Token: token, Tenant: a.cfg.String(config.Tenant),
 		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),

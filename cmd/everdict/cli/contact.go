@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +20,63 @@ type contact struct {
 	since time.Time
 	err   error
 	said  bool
+	// base is the server's address; empty: none is asked.
+	base string
+	// watched says that somebody else says the news, who knows where the cursor is.
+	watched bool
+}
+
+// asks notes the address of the server.
+func (c *contact) asks(base string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.base = base
+}
+
+// watch leaves saying the news to the caller.
+func (c *contact) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched = true
+}
+
+// unwatched is the address of the server whose news nobody else says, else "".
+func (c *contact) unwatched() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watched {
+		return ""
+	}
+	return c.base
+}
+
+// sayNews says on stderr what a command waits for when the server does not answer, until the function that it returns
+// has returned.
+func (a *app) sayNews() (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			base := a.contact.unwatched()
+			if base == "" {
+				continue
+			}
+			if news := a.contact.news(base); news != "" && !a.quiet {
+				fmt.Fprintln(a.err, news)
+			}
+		}
+	})
+	return func() {
+		close(done)
+		wg.Wait()
+	}
 }
 
 // told takes note of a try; see client.Config.Contact.
@@ -39,10 +98,14 @@ func (c *contact) told(err error) {
 func (c *contact) news(base string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == nil || c.said || time.Since(c.since) < patienceWithServer {
+	unanswered := errors.Is(c.err, client.ErrUnanswered)
+	if c.err == nil || c.said || !unanswered && time.Since(c.since) < patienceWithServer {
 		return ""
 	}
 	c.said = true
+	if unanswered {
+		return base + " has not answered yet"
+	}
 	if client.StatusOf(c.err) != 0 {
 		return base + " is not ready, trying again"
 	}

@@ -88,6 +88,7 @@ func (a *app) startProgress(ctx context.Context, c *client.Client, id string) *p
 		live: a.isTerminal(a.err) && a.getenv("TERM") != "dumb", began: a.now(),
 		reasons: make(chan string), asking: func() {},
 	}
+	a.contact.watch()
 	p.wg.Go(p.run)
 	return p
 }

@@ -136,6 +136,26 @@ func TestWaitSaysThatTheServerIsGone(t *testing.T) {
 	}
 }
 
+// A coordinator that takes a request and does not answer is not waited for in silence.
+func TestASilentServerIsSpokenOf(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		fmt.Fprint(w, "[]")
+	}))
+	defer s.Close()
+	w := waitFor(t, t.Context(), s.URL, "runs", "list")
+	if got, want := w.until(t, "answered"), s.URL+" has not answered yet\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+	close(release)
+	_, _ = io.ReadAll(w.lines)
+	if code := <-w.code; code != 0 {
+		t.Errorf("exit code %d when the answer has come, want 0", code)
+	}
+}
+
 func TestContactIsSaidOncePerOutage(t *testing.T) {
 	t.Parallel()
 	var c contact
