@@ -173,7 +173,8 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string) (io.Rea
 	if err != nil {
 		return nil, err
 	}
-	none := protocol.NotFound("run %s has no diff: it is %s", r.ID, r.Status)
+	none := protocol.NotFound("run %s has no diff: it is %s", r.ID, r.Status).
+		WithHint("a run has one when it is over, if it had a workspace and came that far: GET /runs/%s", r.ID)
 	stored, err := s.cfg.Store.Attempt(ctx, r.ID, r.Attempt)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, none

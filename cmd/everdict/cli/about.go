@@ -86,7 +86,7 @@ func (a *app) completionCommand() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
-		Short: "Print what makes a shell complete commands, flags and run ids",
+		Short: "Print what makes a shell complete commands, flags and ids",
 		Example: `  source <(everdict completion bash)
   everdict completion zsh > "${fpath[1]}/_everdict"
   everdict completion fish > ~/.config/fish/completions/everdict.fish

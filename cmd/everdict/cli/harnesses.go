@@ -126,6 +126,7 @@ func (a *app) harnessesGet() *cobra.Command {
 	cmd.Flags().BoolVar(&template, "template", false, "a template in place of a harness")
 	cmd.Flags().BoolVar(&instance, "instance", false, "the template, pins and overrides behind it")
 	cmd.MarkFlagsMutuallyExclusive("template", "instance")
+	cmd.ValidArgsFunction = a.complete(false, a.registered)
 	return cmd
 }
 
@@ -256,7 +257,8 @@ func (a *app) harnessesDelete() *cobra.Command {
 		Short: "Hide versions of a harness; runs that used them keep their record",
 		Example: `  everdict harnesses delete my-agent@1.2.0
   everdict harnesses delete my-agent@1.2.0 my-agent@1.3.0 -o json`,
-		Args: args("harness id@version..."),
+		Args:              args("harness id@version..."),
+		ValidArgsFunction: a.complete(true, a.registered),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			for _, name := range names {
 				if _, version, _ := strings.Cut(name, "@"); version == "" || version == protocol.Latest {

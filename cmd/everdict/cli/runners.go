@@ -284,6 +284,7 @@ func (a *app) runnersRevoke() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&workspace, "workspace", false, "any runner of the workspace, as an admin")
+	cmd.ValidArgsFunction = a.complete(true, a.ownRunners)
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ func (a *app) runsCommand() *cobra.Command {
 		a.runsEvents(), a.runsAttempts(), a.runsCancel(), a.runsDecide("approve"), a.runsDecide("reject"))
 	for _, c := range cmd.Commands() {
 		if c.Name() != "list" {
-			c.ValidArgsFunction = a.completeRuns
+			c.ValidArgsFunction = a.complete(strings.HasSuffix(c.Use, "..."), a.newestRuns)
 		}
 	}
 	return cmd
@@ -278,25 +279,4 @@ func (a *app) runsWhy() *cobra.Command {
 			return nil
 		}),
 	}
-}
-
-// completeRuns offers the newest runs to a shell.
-func (a *app) completeRuns(cmd *cobra.Command, got []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(got) > 0 || a.loadConfig(cmd) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	var out []string
-	for r, err := range first(c.Runs(ctx, client.RunFilter{PageSize: 30}), 30) {
-		if err != nil {
-			break
-		}
-		out = append(out, fmt.Sprintf("%s\t%s, %s, %s", cell(r.ID), r.Status, cell(r.CaseID), a.ago(r.CreatedAt)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

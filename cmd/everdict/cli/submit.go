@@ -72,6 +72,9 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 	_ = cmd.RegisterFlagCompletionFunc("runtime", a.completeRuntimeFlag)
 	f.StringVar(&harness, "harness", "", "harness id[@version], in place of the file's")
 	f.StringVar(&priority, "priority", "", "interactive or batch, in place of the file's")
+	a.fixed(cmd, "priority", "interactive", "batch")
+	completeFlag(cmd, "harness", a.complete(false, a.harnesses))
+	completeFlag(cmd, "runtime", a.complete(false, a.targets))
 	return cmd
 }
 
