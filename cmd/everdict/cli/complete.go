@@ -77,6 +77,16 @@ func (a *app) targets(ctx context.Context, c *client.Client) []string {
 	for _, r := range a.ownRunners(ctx, c) {
 		out = append(out, protocol.TargetSelfPrefix+r)
 	}
+	return append(out, a.runtimes(ctx, c)...)
+}
+
+// runtimes are those that somebody has registered.
+func (a *app) runtimes(ctx context.Context, c *client.Client) []string {
+	entries, _ := c.Runtimes(ctx)
+	var out []string
+	for _, e := range entries {
+		out = append(out, fmt.Sprintf("%s\t%s, %s", cell(e.ID), cell(e.Kind), cell(e.LatestVersion)))
+	}
 	return out
 }
 

@@ -164,7 +164,7 @@ revoked; who has joined by then stays when it expires, and is ended when it is r
 	f.DurationVar(&expires, "expires", protocol.DefaultPoolTokenLife, "how long it is good")
 	f.StringVar(&req.Label, "label", "", "what the token is for")
 	f.StringVar(&tokenFile, "token-file", "", "write the token to this new file instead of showing it")
-	_ = cmd.RegisterFlagCompletionFunc("runtime", a.completeRuntimeFlag)
+	completeFlag(cmd, "runtime", a.complete(false, a.runtimes))
 	return cmd
 }
 

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -78,7 +76,7 @@ func (a *app) runtimesGet() *cobra.Command {
 		Example: `  everdict runtimes get prod-cluster
   everdict runtimes get prod-cluster@1.0.0 > next.json`,
 		Args:              args("runtime id"),
-		ValidArgsFunction: a.completeRuntimes,
+		ValidArgsFunction: a.complete(false, a.runtimes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -175,7 +173,7 @@ func (a *app) runtimesValidate() *cobra.Command {
 		Example: `  everdict runtimes validate -f prod-cluster.json
   everdict runtimes validate prod-cluster -o json`,
 		Args:              atMostOne,
-		ValidArgsFunction: a.completeRuntimes,
+		ValidArgsFunction: a.complete(false, a.runtimes),
 		RunE: func(cmd *cobra.Command, got []string) error {
 			query, err := a.runtimeQuery(cmd, file, got)
 			if err != nil {
@@ -218,7 +216,7 @@ Exit codes: 0 it answers, 1 it does not, 2 any other error.`,
 		Example: `  everdict runtimes probe prod-cluster
   everdict runtimes probe -f prod-cluster.json -o json`,
 		Args:              atMostOne,
-		ValidArgsFunction: a.completeRuntimes,
+		ValidArgsFunction: a.complete(false, a.runtimes),
 		RunE: func(cmd *cobra.Command, got []string) error {
 			query, err := a.runtimeQuery(cmd, file, got)
 			if err != nil {
@@ -267,7 +265,7 @@ func (a *app) runtimesTag() *cobra.Command {
 			}
 			return args("runtime id", "tag...")(cmd, got)
 		},
-		ValidArgsFunction: a.completeRuntimes,
+		ValidArgsFunction: a.complete(false, a.runtimes),
 		RunE: func(cmd *cobra.Command, got []string) error {
 			c, err := a.client()
 			if err != nil {
@@ -285,28 +283,4 @@ func (a *app) runtimesTag() *cobra.Command {
 			return nil
 		},
 	}
-}
-
-// completeRuntimes offers the ids of registered runtimes.
-func (a *app) completeRuntimes(cmd *cobra.Command, got []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(got) > 0 || a.loadConfig(cmd) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	entries, _ := c.Runtimes(ctx) // who cannot be asked offers nothing
-	var out []string
-	for _, e := range entries {
-		out = append(out, fmt.Sprintf("%s\t%s, %s", cell(e.ID), cell(e.Kind), cell(e.LatestVersion)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeRuntimeFlag offers them for a flag.
-func (a *app) completeRuntimeFlag(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	return a.completeRuntimes(cmd, nil, typed)
 }

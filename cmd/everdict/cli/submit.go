@@ -69,7 +69,6 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f.StringVarP(&file, "file", "f", "", "JSON file with the run, - for standard input")
 	f.BoolVar(&wait, "wait", false, "watch the run and exit with its verdict")
 	f.StringVar(&runtime, "runtime", "", "where to run, in place of the file's runtime: a runtime id, self, self:rnr_..., auto")
-	_ = cmd.RegisterFlagCompletionFunc("runtime", a.completeRuntimeFlag)
 	f.StringVar(&harness, "harness", "", "harness id[@version], in place of the file's")
 	f.StringVar(&priority, "priority", "", "interactive or batch, in place of the file's")
 	a.fixed(cmd, "priority", "interactive", "batch")
