@@ -15,34 +15,6 @@ import (
 	"github.com/everdict/everdict/agent/sandbox"
 )
 
-// mount is a line of mountinfo that matters here.
-type mount struct {
-	root, point, kind string
-	options           []string
-}
-
-func readMounts() ([]mount, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var out []mount
-	for line := range strings.Lines(string(b)) {
-		left, right, ok := strings.Cut(line, " - ")
-		l, r := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 5 || len(r) < 3 || !strings.HasPrefix(r[0], "cgroup") {
-			continue
-		}
-		out = append(out, mount{root: l[3], point: unescape(l[4]), kind: r[0], options: strings.Split(r[2], ",")})
-	}
-	return out, nil
-}
-
-// unescape undoes mountinfo's octal escapes of blanks.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
 // ownCgroups returns this process's cgroup per v1 controller, and under "" the one of v2.
 func ownCgroups() (map[string]string, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")

@@ -240,9 +240,18 @@ func sweepMarked(ctx context.Context, namespace string, keep func(attempt string
 
 // Seclude moves the program into a user namespace of its own where that is what makes hidden files possible: it
 // replaces this process by a fresh image of itself, so it is to be called before anything else is begun. An error says
-// why jobs will see the runner's files. What runners of the same user left when they were killed cannot be recognised
-// from inside such a namespace: if sweep is set, it is ended first.
+// what jobs will see of the runner's files, or what they cannot do, and why. What runners of the same user left when they
+// were killed cannot be recognised from inside such a namespace: if sweep is set, it is ended first. After the end of ctx
+// this process stays what it is, because a fresh image would know nothing of that end.
 func Seclude(ctx context.Context, sweep bool) error {
+	err := seclude(ctx, sweep)
+	if err != nil && !userns.Inside() && ctx.Err() == nil {
+		err = fmt.Errorf("jobs can read this runner's files, its token included: %w", err)
+	}
+	return err
+}
+
+func seclude(ctx context.Context, sweep bool) error {
 	if sweep && userns.Needed() {
 		ns, err := pidNamespace()
 		if err != nil {
@@ -250,6 +259,9 @@ func Seclude(ctx context.Context, sweep bool) error {
 		}
 		// What cannot be ended stays, as it would without a namespace; runner gc says so.
 		_, _ = sweepMarked(ctx, ns, func(string) bool { return false })
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	return userns.Enter()
 }

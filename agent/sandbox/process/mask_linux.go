@@ -73,14 +73,14 @@ func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) 
 	return hidden, not, nil
 }
 
-// shed takes from what this thread starts the rights by which a job of root's could see a covered path: to unmount,
-// and to look through /proc into processes that have no cover, the runner among them; the last one opens their
-// environment since Linux 6.13. In a user namespace no job has any.
+// shed takes from what this thread starts the rights by which a job of root's could see a covered path: to unmount, to
+// look through /proc into processes that have no cover, the runner among them, and to open a file by its number, without
+// a path; the last one opens the environment of processes since Linux 6.13. In a user namespace no job has any.
 func shed() error {
 	if userns.Inside() {
 		return userns.Shed()
 	}
-	rights := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_PERFMON}
+	rights := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE, unix.CAP_DAC_READ_SEARCH, unix.CAP_PERFMON}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData
 	if err := unix.Capget(&head, &sets[0]); err != nil {
@@ -111,7 +111,8 @@ func (m *mountMask) refresh() error {
 	return nil
 }
 
-// cover masks path unless its mask is in place. What does not exist needs no mask yet.
+// cover masks path unless its mask is in place, and with it every other place where a mount shows the same files. What
+// does not exist needs no mask yet.
 func (m *mountMask) cover(path string) error {
 	var st unix.Stat_t
 	err := unix.Stat(path, &st)
@@ -124,19 +125,31 @@ func (m *mountMask) cover(path string) error {
 	if dev, ok := m.devices[path]; ok && dev == deviceOf(&st) {
 		return nil
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		err = unix.Mount("everdict", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=000,size=4k")
-	} else {
-		err = unix.Mount(os.DevNull, path, "", unix.MS_BIND, "")
-	}
+	others, err := elsewhere(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("find where else it is: %w", err)
+	}
+	for _, p := range append(others, path) {
+		if err := mask(p); err != nil {
+			return fmt.Errorf("cover %s: %w", p, err)
+		}
 	}
 	if err := unix.Stat(path, &st); err != nil {
 		return err
 	}
 	m.devices[path] = deviceOf(&st)
 	return nil
+}
+
+func mask(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.IsDir() {
+		return unix.Mount("everdict", path, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=000,size=4k")
+	}
+	return unix.Mount(os.DevNull, path, "", unix.MS_BIND, "")
 }
 
 // deviceOf tells a mask from what it masks: a tmpfs has a device of its own, the null device its number.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process/userns"
 )
 
 // These tests start this test binary as a runner of its own, to look at it from outside: at its death, and at what
@@ -26,7 +27,17 @@ import (
 const roleEnv = "EVERDICT_TEST_ROLE"
 
 func init() {
-	if role := os.Getenv(roleEnv); role != "" {
+	switch role := os.Getenv(roleEnv); role {
+	case "":
+	case "by handle":
+		openByHandle(os.Getenv("EVERDICT_TEST_HANDLE"))
+		os.Exit(0)
+	case "seclude":
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		fmt.Println(userns.Inside(), Seclude(ctx, true))
+		os.Exit(0)
+	default:
 		if err := runnerMain(role, os.Getenv("EVERDICT_TEST_KIND"), os.Getenv("EVERDICT_TEST_DIR")); err != nil {
 			fmt.Println("FAILED", err)
 			os.Exit(1)
@@ -35,9 +46,35 @@ func init() {
 	}
 }
 
+// openByHandle is a job of root's that opens a file without its path.
+func openByHandle(handle string) {
+	var kind int32
+	var b []byte
+	if _, err := fmt.Sscanf(handle, "%d:%x", &kind, &b); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fd, err := unix.OpenByHandleAt(unix.AT_FDCWD, unix.NewFileHandle(kind, b), unix.O_RDONLY)
+	if err == nil {
+		n, _ := unix.Read(fd, b)
+		fmt.Printf("%s\n", b[:n])
+		return
+	}
+	fmt.Println(err)
+}
+
 // runnerMain is the life of the runner that a test looks at.
 func runnerMain(role, kind, dir string) error {
 	ctx := context.Background()
+	if role == "elsewhere" {
+		// In a mount namespace of its own the same files are to be seen by other paths, too.
+		root := filepath.Dir(dir)
+		for from, to := range map[string]string{root: "other", filepath.Join(root, "secrets"): "third"} {
+			if err := unix.Mount(from, filepath.Join(root, to), "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+		}
+	}
 	if err := HideSelf(); err != nil {
 		return err
 	}
@@ -67,6 +104,13 @@ echo "$all" | grep -a "rnr_$((40+` + number(kind) + `))"; echo files; cat ../sec
 			return err
 		}
 		return d.Close()
+	case "elsewhere":
+		p, err := h.Exec(ctx, sandbox.Command{Args: []string{"sh", "-c", "cat ../secrets/credential ../other/secrets/credential ../third/credential; echo end"}, Stdout: os.Stdout})
+		if err != nil {
+			return err
+		}
+		_, err = p.Wait()
+		return errors.Join(err, h.Release(ctx), d.Close())
 	case "stopped":
 		return stoppedMain(d, h)
 	case "unguarded":
@@ -365,6 +409,81 @@ func TestF27_HiddenFilesStayHidden(t *testing.T) {
 	var bad *sandbox.SpecError
 	if !errors.As(err, &bad) {
 		t.Errorf("a workspace inside a hidden path: %v, wanted *SpecError", err)
+	}
+}
+
+func TestF27_HiddenWhereverItIsMounted(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	root := t.TempDir()
+	for _, p := range []string{"work", "secrets", "other", "third"} {
+		if err := os.Mkdir(filepath.Join(root, p), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "secrets", "credential"), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), roleEnv+"=elsewhere", "EVERDICT_TEST_DIR="+filepath.Join(root, "work"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "end\n" {
+		t.Errorf("by the paths of three mounts a job read %q, %v", out, err)
+	}
+}
+
+func TestF27_HiddenFilesCannotBeOpenedByHandle(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root may open by handle")
+	}
+	d := newDriver(t, Config{})
+	defer d.Close()
+	dir, self := t.TempDir(), os.Args[0]
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, secret, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := d.Start(t.Context(), sandbox.Spec{Attempt: "handle-1", Dir: t.TempDir(), Hide: []string{dir},
+		Env: []string{"PATH=/usr/bin:/bin", roleEnv + "=by handle", fmt.Sprintf("EVERDICT_TEST_HANDLE=%d:%x", handle.Type(), handle.Bytes())}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Release(context.Background())
+	if got := output(t, h, self); got != "operation not permitted\n" {
+		t.Errorf("by its handle a job opened a hidden file: %q", got)
+	}
+}
+
+// A fresh image would not know that it is to end.
+func TestSeclude_NotAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "seclude")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	self := filepath.Join(dir, "test")
+	if out, err := exec.Command("cp", os.Args[0], self).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), roleEnv+"=seclude")
+	cmd.Dir = "/"
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "false context canceled\n" {
+		t.Errorf("after the end of its context Seclude came to %q, %v", out, err)
 	}
 }
 

@@ -43,10 +43,10 @@ func (a *app) seclude(ctx context.Context, sweep bool) {
 		return
 	}
 	err := a.hooks.Seclude(ctx, sweep)
-	if err == nil || !sweep || errors.Is(err, errors.ErrUnsupported) {
+	if err == nil || !sweep || ctx.Err() != nil || errors.Is(err, errors.ErrUnsupported) {
 		return // each run's record says what its job can see
 	}
-	fmt.Fprintln(a.err, a.palette(a.err).yellow("warning:"), "jobs can read this runner's files, its token included:", err)
+	fmt.Fprintln(a.err, a.palette(a.err).yellow("warning:"), err)
 }
 
 func (a *app) sandbox() (SandboxOptions, error) {

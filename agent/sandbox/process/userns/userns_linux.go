@@ -16,6 +16,10 @@ package userns
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef CAP_PERFMON
+#define CAP_PERFMON 38
+#endif
+
 // What became of the wish to enter: 0 there was none, 1 entered, negative: why not (an errno).
 static int everdict_userns;
 
@@ -50,9 +54,14 @@ static int enter(unsigned uid, unsigned gid)
 }
 
 // keep leaves this process the right to mount, and gives what it starts itself one that is worth nothing in a user
-// namespace: with it, jobs, which have none, may not look into those processes. See Shed.
+// namespace: with it, jobs, which have none, may not look into those processes. See Shed. A program's file can grant
+// rights, too, which then hold in this namespace: those that could uncover something are taken from all that will run.
 static int keep(void)
 {
+	static const int none[] = { CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_PERFMON };
+	for (unsigned i = 0; i < sizeof none / sizeof *none; i++)
+		if (prctl(PR_CAPBSET_DROP, none[i], 0, 0, 0) < 0 && errno != EINVAL) // older than the right
+			return -errno;
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct caps[2] = { { 0 }, { 0 } };
 	caps[CAP_TO_INDEX(CAP_SYS_ADMIN)].permitted |= CAP_TO_MASK(CAP_SYS_ADMIN);
@@ -66,10 +75,11 @@ static int keep(void)
 }
 
 // The kernel lets only a process with one thread enter a user namespace, and Go has several from the start. So it is
-// done before Go's runtime begins, tried by a child first: there is no way back.
+// done before Go's runtime begins, tried by a child first: there is no way back. Root has better means than a namespace
+// in which its jobs were root, too, whatever the environment asks for.
 __attribute__((constructor)) static void before(void)
 {
-	if (!getenv("EVERDICT_ENTER_USER_NAMESPACE"))
+	if (!getenv("EVERDICT_ENTER_USER_NAMESPACE") || geteuid() == 0)
 		return;
 	unsigned uid = geteuid(), gid = getegid();
 	int status, r;

@@ -3,6 +3,7 @@
 package userns
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,7 +35,11 @@ func TestMain(m *testing.M) {
 		if err := Shed(); err != nil { // of this thread; main's is locked
 			fmt.Println(err)
 		}
-		out, err := exec.Command("sed", "-n", `s/^CapPrm:\t//p`, "/proc/self/status").Output()
+		sed := "sed"
+		if arg != "" {
+			sed = arg
+		}
+		out, err := exec.Command(sed, "-n", `s/^CapPrm:\t//p`, "/proc/self/status").Output()
 		fmt.Println("child", strings.TrimSpace(string(out)), err)
 	case "include":
 		if err := Enter(); err != nil {
@@ -67,18 +72,27 @@ func public(t *testing.T) (dir, self string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
 	self = filepath.Join(dir, "test")
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(self, program, 0o755); err != nil {
+	me, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
 	}
+	copyProgram(t, me, self)
 	return dir, self
+}
+
+// copyProgram leaves the writing to a process of its own: what another test starts meanwhile would hold the file open.
+func copyProgram(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "cp", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
+	}
+	if err := os.Chmod(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // as runs a command in a role, as somebody if this is root, and returns the lines that it prints.
@@ -107,6 +121,50 @@ func TestEnter(t *testing.T) {
 	want := []string{"inside true refused false <nil>", "mark ", "mount <nil>", "child 0000000000000000 <nil>"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A program's file can grant rights, and they hold in the namespace, too: not those that take a cover away.
+func TestF27_FilesGrantNoRightToUncover(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can give rights to a file")
+	}
+	dir, self := public(t)
+	found, err := exec.LookPath("sed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sed := filepath.Join(dir, "sed")
+	copyProgram(t, found, sed)
+	// struct vfs_cap_data: the magic of version 2, then permitted and inheritable, low words first
+	rights := uint64(1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_PERFMON | 1<<unix.CAP_NET_RAW)
+	var attr []byte
+	for _, v := range []uint32{0x02000000, uint32(rights), 0, uint32(rights >> 32), 0} {
+		attr = binary.LittleEndian.AppendUint32(attr, v)
+	}
+	if err := unix.Setxattr(sed, "security.capability", attr, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := as(t, dir, "enter "+sed, nil, self)
+	if want := fmt.Sprintf("child %016x <nil>", 1<<unix.CAP_NET_RAW); got[len(got)-1] != want {
+		t.Errorf("a program with rights of its own: got %q, want last %q", got, want)
+	}
+}
+
+// In a namespace of root's a job would be root, with every right in it: whatever the environment says, root stays out.
+func TestF27_RootDoesNotEnter(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("this is not root")
+	}
+	dir, self := public(t)
+	got := as(t, dir, "enter", func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, Mark+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // it tries to mount
+	}, self)
+	if want := []string{"inside false refused false <nil>", "mark "}; len(got) < 2 || !slices.Equal(got[:2], want) {
+		t.Errorf("got %q, want first %q", got, want)
 	}
 }
 
