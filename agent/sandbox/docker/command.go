@@ -132,9 +132,11 @@ func (c *command) start(ctx context.Context, dir string, env []string) error {
 	}
 	// Whatever has begun meanwhile must not stay.
 	_ = c.link.send(frameKill, 0, c.id, nil)
+	silent, end := stall()
+	defer end()
 	select {
 	case <-c.gone:
-	case <-time.After(stallAfter):
+	case <-silent:
 		err = errors.Join(err, c.h.killWhole(context.WithoutCancel(ctx)))
 	}
 	c.closeStreams()

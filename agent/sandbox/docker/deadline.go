@@ -242,14 +242,14 @@ func (l *link) deadline(ctx context.Context, flag byte, at time.Duration) (deadl
 		delete(l.questions, id)
 	}()
 	_ = l.send(frameDeadline, flag, id, p) // over: dead says so
-	timer := time.NewTimer(stallAfter)
-	defer timer.Stop()
+	silent, end := stall()
+	defer end()
 	select {
 	case a := <-q.answer:
 		return a, nil
 	case <-l.dead:
 		return deadlineAnswer{}, l.err
-	case <-timer.C:
+	case <-silent:
 		return deadlineAnswer{}, errSilent
 	case <-ctx.Done():
 		return deadlineAnswer{}, context.Cause(ctx)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -100,13 +99,13 @@ func (h *handle) end(ctx context.Context) error {
 	h.countKill()
 	defer h.countKill()
 	all, err := l.killAll()
-	timer := time.NewTimer(stallAfter)
-	defer timer.Stop()
+	silent, answered := stall()
+	defer answered()
 	select {
 	case <-all:
 	case <-l.dead:
 		return nil
-	case <-timer.C:
+	case <-silent:
 		err = errSilent
 	case <-ctx.Done():
 		return context.Cause(ctx) // it has been told, and will do it

@@ -10,7 +10,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/docker/docker/api/types"
 
@@ -350,14 +349,14 @@ func (l *link) give(ctx context.Context, dir string, uid, gid int) error {
 
 // barrier waits until init has carried out everything that was sent before.
 func (l *link) barrier(ctx context.Context) error {
-	timer := time.NewTimer(stallAfter)
-	defer timer.Stop()
+	silent, end := stall()
+	defer end()
 	select {
 	case <-l.file("/proc/self/comm"):
 		return nil
 	case <-l.dead:
 		return l.err
-	case <-timer.C:
+	case <-silent:
 		return errSilent
 	case <-ctx.Done():
 		return context.Cause(ctx)

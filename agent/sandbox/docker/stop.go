@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
 )
@@ -38,8 +37,8 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 	if c.h.isPaused() {
 		return nil // it is answered, and felt, after the thaw
 	}
-	timer := time.NewTimer(stallAfter)
-	defer timer.Stop()
+	silent, end := stall()
+	defer end()
 	select {
 	case e := <-c.answered:
 		if e == syscall.Errno(3) { // ESRCH of Linux
@@ -51,7 +50,7 @@ func (c *command) signal(sig syscall.Signal, tree bool) error {
 		return nil
 	case <-c.gone:
 		return sandbox.ErrEnded
-	case <-timer.C:
+	case <-silent:
 		return fmt.Errorf("docker: signal %s: no answer from the container", signalName(linuxSignal(sig)))
 	}
 }
@@ -95,15 +94,15 @@ func (t target) Blocked() bool {
 func (c *command) endTree(ctx context.Context) error {
 	if !c.h.isPaused() {
 		_ = c.link.send(frameKill, 0, c.id, nil) // over: then gone is closed
-		timer := time.NewTimer(stallAfter)
-		defer timer.Stop()
+		silent, end := stall()
+		defer end()
 		select {
 		case <-c.gone:
 			if c.isLost() {
 				return c.h.awaitLost(ctx)
 			}
 			return nil
-		case <-timer.C:
+		case <-silent:
 		case <-ctx.Done():
 		}
 	}

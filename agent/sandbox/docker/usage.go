@@ -89,8 +89,8 @@ func (h *handle) look(ctx context.Context) {
 	for i, q := range ask {
 		answers[i] = l.file(q.path)
 	}
-	timer := time.NewTimer(stallAfter)
-	defer timer.Stop()
+	silent, end := stall()
+	defer end()
 	var c counters
 	for i, q := range ask {
 		select {
@@ -102,7 +102,7 @@ func (h *handle) look(ctx context.Context) {
 			return
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-silent:
 			return
 		}
 	}
