@@ -267,3 +267,40 @@ func asNobody(f func() error) error {
 	}()
 	return <-done
 }
+
+// A job can signal the guard as any program of its user can. The next renewal finds out.
+func TestP3_AnotherGuardForOneThatAJobHasEnded(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, kind string) {
+		for _, signal := range []string{"KILL", "STOP"} {
+			d := newDriver(t, Config{Enclosure: kind})
+			defer d.Close()
+			attempt := "guard-" + signal + "." + kind
+			h, err := d.Start(t.Context(), sandbox.Spec{Attempt: attempt, Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Release(context.Background())
+			// It watches a deadline when it happens.
+			if err := h.FreezeAt(t.Context(), time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			g := d.machine.guard
+			old := g.cmd.Process.Pid
+			if got := output(t, h, fmt.Sprintf("kill -s %s -- -%d && echo sent", signal, old)); got != "sent\n" {
+				t.Fatalf("the job's kill said %q", got)
+			}
+			eventually(t, "the guard has the signal", func() bool {
+				p, ok := statProc(old)
+				return !ok || p.dead() || p.halted()
+			})
+			if err := h.FreezeAt(t.Context(), time.Now().Add(100*time.Millisecond)); err != nil {
+				t.Errorf("after SIG%s to the guard: %v", signal, err)
+			}
+			eventually(t, "after SIG"+signal+" to the guard the deadline is kept", func() bool { return g.has("done", attempt) })
+			if p, ok := statProc(old); ok {
+				t.Errorf("the guard before is still there, in state %c", p.state)
+			}
+		}
+	})
+}

@@ -34,12 +34,16 @@ import (
 // While a command is being started the name is start.<hundredths>.<cell>.<attempt>: a child that freezes before its
 // exec holds the forking thread, and with that the whole runtime of Go, for ever. Its cell is frozen when the exec
 // is over, which needs no runner that goes on; a cell that the stop left without a child is left alone.
+//
+// A job can end or stop the guard, as it can any program of its user: the runner starts another when it next moves a
+// deadline, which it does with every renewal of a lease.
 type guard struct {
-	cmd  *exec.Cmd
-	pipe *os.File
-	dir  string // of the deadlines; empty: there can be none
+	cgroup, instance string
+	dir              string // of the deadlines; empty: there can be none
 
 	mu    sync.Mutex
+	cmd   *exec.Cmd
+	pipe  *os.File
 	armed map[string]*deadline // by attempt
 	ticks int                  // names the loop that watches; its file's removal ends it
 }
@@ -187,28 +191,53 @@ func startGuard(root *cgroupRoot, instance string) (*guard, error) {
 	if _, err := os.Stat("/bin/sh"); err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	g := &guard{pipe: w, armed: make(map[string]*deadline)}
+	g := &guard{cgroup: cgroup, instance: instance, armed: make(map[string]*deadline)}
 	// Without a directory the runner's death is still heeded; Info tells the rest.
 	g.dir, _ = os.MkdirTemp("", guardDir+instance+"-")
-	g.cmd = exec.Command("/bin/sh", "-c", guardScript, "everdict-guard", cgroup, instance, g.dir)
-	g.cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
-	g.cmd.Dir = "/"
-	g.cmd.Stdin = r
-	// A terminal's Ctrl-C goes to the runner's process group, and must not end the guard before it.
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := g.cmd.Start(); err != nil {
-		return nil, errors.Join(err, w.Close(), os.RemoveAll(g.dir))
+	if err := g.start(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(g.dir))
 	}
 	return g, nil
 }
 
+func (g *guard) start() error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd := exec.Command("/bin/sh", "-c", guardScript, "everdict-guard", g.cgroup, g.instance, g.dir)
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
+	cmd.Dir = "/"
+	cmd.Stdin = r
+	// A terminal's Ctrl-C goes to the runner's process group, and must not end the guard before it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, w.Close())
+	}
+	g.cmd, g.pipe = cmd, w
+	return nil
+}
+
+// works reports whether the guard has neither ended nor been stopped. The guard's mutex is held.
+func (g *guard) works() bool {
+	var changed unix.Siginfo
+	err := unix.Waitid(unix.P_PID, g.cmd.Process.Pid, &changed, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err == nil && changed.Signo == 0
+}
+
 // stop ends the guard without its doing anything.
 func (g *guard) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end()
+	if g.dir != "" {
+		_ = os.RemoveAll(g.dir)
+	}
+}
+
+// end ends the guard's processes. The guard's mutex is held.
+func (g *guard) end() {
 	_ = unix.Kill(-g.cmd.Process.Pid, unix.SIGKILL) // its session's only group: the loop and its sleep, too
 	// Those become children of this process when the guard dies. All are waited for before the number is free.
 	for {
@@ -219,9 +248,6 @@ func (g *guard) stop() {
 	}
 	_ = g.cmd.Wait() // has nothing left to wait for
 	_ = g.pipe.Close()
-	if g.dir != "" {
-		_ = os.RemoveAll(g.dir)
-	}
 }
 
 // arm sets or moves the deadline of an attempt to d from now; errFired when the one before has passed.
@@ -235,6 +261,13 @@ func (g *guard) arm(attempt string, d time.Duration) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !g.works() {
+		g.end()
+		if err := g.start(); err != nil {
+			return fmt.Errorf("process: start another guard: %w", err)
+		}
+		_ = os.Remove(g.tick()) // its loop has gone, too
+	}
 	if g.has("fired", attempt) {
 		return errFired
 	}
@@ -247,8 +280,11 @@ func (g *guard) arm(attempt string, d time.Duration) error {
 	next := deadline{at: at, cell: last.cell}
 	if last.at != 0 {
 		moved, err := g.move(attempt, last, next)
-		if moved || err != nil {
+		if err != nil {
 			return err
+		}
+		if moved {
+			return g.watch()
 		}
 		// Something has cleaned up in the directory for temporary files: all begins anew.
 	}
@@ -259,6 +295,11 @@ func (g *guard) arm(attempt string, d time.Duration) error {
 		return err
 	}
 	*last = next
+	return g.watch()
+}
+
+// watch sees to it that the loop runs. The guard's mutex is held.
+func (g *guard) watch() error {
 	if exists(g.tick()) {
 		return nil
 	}
@@ -266,7 +307,7 @@ func (g *guard) arm(attempt string, d time.Duration) error {
 	if err := os.WriteFile(g.tick(), nil, 0o600); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(g.pipe, g.ticks)
+	_, err := fmt.Fprintln(g.pipe, g.ticks)
 	return err
 }
 
