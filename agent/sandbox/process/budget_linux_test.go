@@ -81,3 +81,27 @@ func TestJobsStandBehindTheRunner(t *testing.T) {
 		}
 	}
 }
+
+// Many small processes of a job are together more than a machine has, and each is less than the runner.
+func TestF44_JobsGoBeforeTheRunnerWhenMemoryRunsOut(t *testing.T) {
+	t.Parallel()
+	own, err := readInt("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds(t, func(t *testing.T, kind string) {
+		d := newDriver(t, Config{Enclosure: kind})
+		defer d.Close()
+		h, err := d.Start(t.Context(), sandbox.Spec{Attempt: "badness." + kind, Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Release(context.Background())
+		// It is said of a process that runs already.
+		want := strconv.FormatInt(min(own+jobsFirst, 1000), 10) + "\n"
+		script := `i=0; while [ $i -lt 1000 ]; do i=$((i+1)); read b </proc/self/oom_score_adj; [ "$b" = ` + strconv.FormatInt(own, 10) + ` ] || break; done; (cat /proc/self/oom_score_adj)`
+		if got := output(t, h, script); got != want {
+			t.Errorf("a child of a command has badness %q, wanted %q", got, want)
+		}
+	})
+}

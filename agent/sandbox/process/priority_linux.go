@@ -37,6 +37,18 @@ func standBackAs(pid int) {
 	_ = writeFile(filepath.Join("/proc", strconv.Itoa(pid), "autogroup"), strconv.Itoa(jobNice))
 }
 
+// jobsFirst is added to the runner's own badness, out of 1000, when the kernel looks for a process to end for want of
+// memory: many small processes of a job must not make the runner the biggest of all. A job
+// that undoes it is as bad as the runner again.
+const jobsFirst = 500
+
+// goFirst marks a command, and with it all that it will fork.
+func goFirst(pid int) {
+	if own, err := readInt("/proc/self/oom_score_adj"); err == nil {
+		_ = writeFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), strconv.FormatInt(min(own+jobsFirst, 1000), 10))
+	}
+}
+
 // standBack does it for all jobs of all runners below the same cgroup.
 func (r *cgroupRoot) standBack() {
 	if slices.Contains(r.controllers, "cpu") {

@@ -7,4 +7,6 @@ func standBack() {}
 
 func standBackAs(int) {}
 
+func goFirst(int) {}
+
 func onMainThread() bool { return false }

@@ -105,6 +105,7 @@ func fork(mask masker, r spawnRequest) (proc *os.Process, healthy bool, err erro
 	}
 	if err == nil {
 		standBackAs(proc.Pid)
+		goFirst(proc.Pid)
 		if err = r.cell.started(proc.Pid); err != nil {
 			_ = proc.Kill()
 			_, _ = proc.Wait() // the error that counts is why it was killed
