@@ -73,24 +73,13 @@ func (a *app) harnessesList() *cobra.Command {
 
 func (a *app) listTemplates(ctx context.Context, c *client.Client) error {
 	entries, err := c.Templates(ctx)
-	if err != nil {
-		return err
-	}
-	if a.forPrograms() {
-		_, err := printList(a, each(entries))
-		return err
-	}
-	if len(entries) == 0 {
-		fmt.Fprintln(a.out, "none registered")
-		a.hint("register one: everdict harnesses register --template -f FILE")
-		return nil
-	}
-	var rows [][]string
-	for _, e := range entries {
-		rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(e.Kind), cell(e.Category), cell(e.Owner)})
-	}
-	writeTable(a.out, []string{"ID", "LATEST", "VERSIONS", "KIND", "CATEGORY", "OWNER"}, rows)
-	return nil
+	none := nothing{"none registered", "register one: everdict harnesses register --template -f FILE"}
+	return show(a, entries, err, none, []string{"ID", "LATEST", "VERSIONS", "KIND", "CATEGORY", "OWNER"}, func() (rows [][]string) {
+		for _, e := range entries {
+			rows = append(rows, []string{cell(e.ID), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")), cell(e.Kind), cell(e.Category), cell(e.Owner)})
+		}
+		return rows
+	})
 }
 
 func (a *app) harnessesGet() *cobra.Command {

@@ -105,24 +105,13 @@ func (a *app) keysList() *cobra.Command {
 				return err
 			}
 			keys, err := c.Keys(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(keys))
-				return err
-			}
-			if len(keys) == 0 {
-				fmt.Fprintln(a.out, "no keys")
-				a.hint("make one: everdict keys create --label NAME")
-				return nil
-			}
-			var rows [][]string
-			for _, k := range keys {
-				rows = append(rows, []string{cell(k.ID), cell(k.Label), cell(k.Prefix), cell(strings.Join(k.Scopes, ",")), a.ago(k.CreatedAt)})
-			}
-			writeTable(a.out, []string{"ID", "LABEL", "BEGINS WITH", "SCOPES", "CREATED"}, rows)
-			return nil
+			none := nothing{"no keys", "make one: everdict keys create --label NAME"}
+			return show(a, keys, err, none, []string{"ID", "LABEL", "BEGINS WITH", "SCOPES", "CREATED"}, func() (rows [][]string) {
+				for _, k := range keys {
+					rows = append(rows, []string{cell(k.ID), cell(k.Label), cell(k.Prefix), cell(strings.Join(k.Scopes, ",")), a.ago(k.CreatedAt)})
+				}
+				return rows
+			})
 		},
 	}
 }

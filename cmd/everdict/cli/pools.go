@@ -182,29 +182,18 @@ func (a *app) poolsTokenList() *cobra.Command {
 				return err
 			}
 			tokens, err := c.PoolTokens(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(tokens))
-				return err
-			}
-			if len(tokens) == 0 {
-				fmt.Fprintln(a.out, "no pool tokens")
-				a.hint("make one: everdict pools token create --runtime ID")
-				return nil
-			}
-			p := a.palette(a.out)
-			var rows [][]string
-			for _, t := range tokens {
-				expires := t.ExpiresAt.String()
-				if !a.now().Before(t.ExpiresAt.Time) {
-					expires = p.red("expired " + expires)
+			none := nothing{"no pool tokens", "make one: everdict pools token create --runtime ID"}
+			return show(a, tokens, err, none, []string{"ID", "RUNTIME", "LABEL", "TOKEN", "BY", "CREATED", "EXPIRES"}, func() (rows [][]string) {
+				p := a.palette(a.out)
+				for _, t := range tokens {
+					expires := t.ExpiresAt.String()
+					if !a.now().Before(t.ExpiresAt.Time) {
+						expires = p.red("expired " + expires)
+					}
+					rows = append(rows, []string{cell(t.ID), cell(t.Runtime), cell(orDash(t.Label)), cell(t.Prefix) + "...", cell(t.CreatedBy), a.ago(t.CreatedAt), expires})
 				}
-				rows = append(rows, []string{cell(t.ID), cell(t.Runtime), cell(orDash(t.Label)), cell(t.Prefix) + "...", cell(t.CreatedBy), a.ago(t.CreatedAt), expires})
-			}
-			writeTable(a.out, []string{"ID", "RUNTIME", "LABEL", "TOKEN", "BY", "CREATED", "EXPIRES"}, rows)
-			return nil
+				return rows
+			})
 		},
 	}
 }

@@ -146,24 +146,6 @@ func (a *app) printRuns(runs iter.Seq2[*protocol.Run, error]) (more bool, err er
 	return more, nil
 }
 
-// printList streams a list as a JSON array or as lines, page by page.
-func printList[T any](a *app, list iter.Seq2[T, error]) (more bool, err error) {
-	w := a.newList()
-	for v, err := range list {
-		if err == errMore {
-			more = true
-			break
-		}
-		if err != nil {
-			return false, err
-		}
-		if err := w.add(v); err != nil {
-			return false, err
-		}
-	}
-	return more, w.end()
-}
-
 // placeOf is where a run ran, or is to run.
 func placeOf(r *protocol.Run) string {
 	if p := r.Provenance; p != nil {

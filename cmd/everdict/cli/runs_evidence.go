@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -338,77 +337,17 @@ func (a *app) runsAttempts() *cobra.Command {
 		Annotations: map[string]string{jsonLines: ""},
 		RunE: a.withRun(func(ctx context.Context, c *client.Client, id string) error {
 			attempts, err := c.Attempts(ctx, id)
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(attempts))
-				return err
-			}
-			if len(attempts) == 0 {
-				fmt.Fprintln(a.out, "no attempts")
-				a.hint("why it waits: everdict runs why %s", id)
-				return nil
-			}
-			var rows [][]string
-			for _, t := range attempts {
-				late := "-"
-				if t.LateAt != nil {
-					late = a.ago(*t.LateAt)
+			none := nothing{"no attempts", "why it waits: everdict runs why " + id}
+			return show(a, attempts, err, none, []string{"ATTEMPT", "OUTCOME", "RUNNER", "STARTED", "ENDED", "LATE RESULT", "WHAT"}, func() (rows [][]string) {
+				for _, t := range attempts {
+					late := "-"
+					if t.LateAt != nil {
+						late = a.ago(*t.LateAt)
+					}
+					rows = append(rows, []string{fmt.Sprint(t.Attempt), cell(t.Outcome), cell(firstOf(t.RunnerLabel, t.Runner)), a.agoPtr(t.StartedAt), a.agoPtr(t.EndedAt), late, cell(t.Message)})
 				}
-				rows = append(rows, []string{fmt.Sprint(t.Attempt), cell(t.Outcome), cell(firstOf(t.RunnerLabel, t.Runner)), a.agoPtr(t.StartedAt), a.agoPtr(t.EndedAt), late, cell(t.Message)})
-			}
-			writeTable(a.out, []string{"ATTEMPT", "OUTCOME", "RUNNER", "STARTED", "ENDED", "LATE RESULT", "WHAT"}, rows)
-			return nil
+				return rows
+			})
 		}),
 	}
-}
-
-// each is a slice as a list that cannot fail.
-func each[T any](s []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, v := range s {
-			if !yield(v, nil) {
-				return
-			}
-		}
-	}
-}
-
-// listWriter writes JSON documents as they come: an array, or one per line.
-type listWriter struct {
-	w     io.Writer
-	lines bool
-	n     int
-}
-
-func (a *app) newList() *listWriter { return &listWriter{w: a.out, lines: a.output == "jsonl"} }
-
-func (l *listWriter) add(v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	before, after := "", "\n"
-	if !l.lines {
-		before, after = ",\n  ", ""
-		if l.n == 0 {
-			before = "[\n  "
-		}
-	}
-	l.n++
-	_, err = fmt.Fprintf(l.w, "%s%s%s", before, b, after)
-	return err
-}
-
-func (l *listWriter) end() error {
-	var err error
-	switch {
-	case l.lines:
-	case l.n == 0:
-		_, err = fmt.Fprintln(l.w, "[]")
-	default:
-		_, err = fmt.Fprint(l.w, "\n]\n")
-	}
-	return err
 }

@@ -39,25 +39,14 @@ func (a *app) runtimesList() *cobra.Command {
 				return err
 			}
 			entries, err := c.Runtimes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(entries))
-				return err
-			}
-			if len(entries) == 0 {
-				fmt.Fprintln(a.out, "none registered")
-				a.hint("register one: everdict runtimes register -f FILE; a paired machine needs none")
-				return nil
-			}
-			var rows [][]string
-			for _, e := range entries {
-				rows = append(rows, []string{cell(e.ID), cell(e.Kind), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")),
-					cell(orDash(strings.Join(e.Capabilities, ","))), a.ago(e.UpdatedAt)})
-			}
-			writeTable(a.out, []string{"ID", "KIND", "LATEST", "VERSIONS", "OFFERS", "CHANGED"}, rows)
-			return nil
+			none := nothing{"none registered", "register one: everdict runtimes register -f FILE; a paired machine needs none"}
+			return show(a, entries, err, none, []string{"ID", "KIND", "LATEST", "VERSIONS", "OFFERS", "CHANGED"}, func() (rows [][]string) {
+				for _, e := range entries {
+					rows = append(rows, []string{cell(e.ID), cell(e.Kind), cell(e.LatestVersion), cell(strings.Join(e.Versions, ",")),
+						cell(orDash(strings.Join(e.Capabilities, ","))), a.ago(e.UpdatedAt)})
+				}
+				return rows
+			})
 		},
 	}
 }

@@ -161,6 +161,8 @@ func (a *app) askSecret(ctx context.Context, name string) (string, error) {
 	}
 }
 
+var noSecrets = nothing{"no secrets", "set one: everdict secrets set NAME"}
+
 func (a *app) secretsList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
@@ -175,24 +177,12 @@ func (a *app) secretsList() *cobra.Command {
 				return err
 			}
 			list, err := c.Secrets(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(list))
-				return err
-			}
-			if len(list) == 0 {
-				fmt.Fprintln(a.out, "no secrets")
-				a.hint("set one: everdict secrets set NAME")
-				return nil
-			}
-			var rows [][]string
-			for _, s := range list {
-				rows = append(rows, []string{cell(s.Name), cell(s.Scope), a.ago(s.UpdatedAt)})
-			}
-			writeTable(a.out, []string{"NAME", "SCOPE", "CHANGED"}, rows)
-			return nil
+			return show(a, list, err, noSecrets, []string{"NAME", "SCOPE", "CHANGED"}, func() (rows [][]string) {
+				for _, s := range list {
+					rows = append(rows, []string{cell(s.Name), cell(s.Scope), a.ago(s.UpdatedAt)})
+				}
+				return rows
+			})
 		},
 	}
 }
@@ -211,30 +201,18 @@ func (a *app) secretsUsage() *cobra.Command {
 				return err
 			}
 			list, err := c.SecretUsage(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.forPrograms() {
-				_, err := printList(a, each(list))
-				return err
-			}
-			if len(list) == 0 {
-				fmt.Fprintln(a.out, "no secrets")
-				a.hint("set one: everdict secrets set NAME")
-				return nil
-			}
-			var rows [][]string
-			for _, s := range list {
-				refs := s.Refs
-				if len(refs) == 0 {
-					refs = []protocol.SecretUse{{}}
+			return show(a, list, err, noSecrets, []string{"NAME", "SCOPE", "USED BY", "AS"}, func() (rows [][]string) {
+				for _, s := range list {
+					refs := s.Refs
+					if len(refs) == 0 {
+						refs = []protocol.SecretUse{{}}
+					}
+					for _, r := range refs {
+						rows = append(rows, []string{cell(s.Name), cell(s.Scope), cell(strings.TrimSpace(r.Kind + " " + r.Label)), cell(strings.TrimSpace(r.Field + " " + r.Detail))})
+					}
 				}
-				for _, r := range refs {
-					rows = append(rows, []string{cell(s.Name), cell(s.Scope), cell(strings.TrimSpace(r.Kind + " " + r.Label)), cell(strings.TrimSpace(r.Field + " " + r.Detail))})
-				}
-			}
-			writeTable(a.out, []string{"NAME", "SCOPE", "USED BY", "AS"}, rows)
-			return nil
+				return rows
+			})
 		},
 	}
 }
