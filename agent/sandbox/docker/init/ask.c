@@ -18,7 +18,6 @@
  * What a job does to carry, which runs as the same user, it does to its own
  * questions. Built by build.sh, without a library, as init.c is.
  */
-#include <asm/unistd.h>
 #include <linux/errno.h>
 #include <linux/fcntl.h>
 #include <linux/poll.h>
@@ -27,9 +26,7 @@
 #include <linux/socket.h>
 #include <linux/un.h>
 
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long ulong;
+#include "system.h"
 
 enum {
 	LINE = 16 << 10,  /* a question's; protocol.MaxAskLine */
@@ -38,62 +35,7 @@ enum {
 	SLICES = 50,
 };
 
-/* ---- the kernel ---- */
-
-#if defined(__x86_64__)
-static long sys(long n, long a, long b, long c, long d, long e)
-{
-	long r;
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
-	return r;
-}
-__asm__(".globl _start\n_start:\n\txor %ebp,%ebp\n\tmov %rsp,%rdi\n\tand $-16,%rsp\n\tcall start\n");
-#elif defined(__aarch64__)
-static long sys(long n, long a, long b, long c, long d, long e)
-{
-	register long x8 __asm__("x8") = n;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	register long x4 __asm__("x4") = e;
-	__asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4) : "memory");
-	return x0;
-}
-__asm__(".globl _start\n_start:\n\tmov x29,#0\n\tmov x0,sp\n\tbl start\n");
-#else
-#error "ask knows no system calls of this machine"
-#endif
-
-#define SYS(n, a, b, c, d) sys(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), 0)
-
-/* The compiler may call these by itself. */
-void *memset(void *p, int c, ulong n)
-{
-	u8 *q = p;
-	while (n--)
-		*q++ = (u8)c;
-	return p;
-}
-
-void *memcpy(void *to, const void *from, ulong n)
-{
-	u8 *t = to;
-	const u8 *f = from;
-	while (n--)
-		*t++ = *f++;
-	return to;
-}
-
-static ulong length(const char *s)
-{
-	ulong n = 0;
-	while (s[n])
-		n++;
-	return n;
-}
+/* ---- small things ---- */
 
 static int same(const char *a, const char *b)
 {
@@ -109,12 +51,6 @@ static const char *after(const char *s, const char *prefix)
 		if (*s++ != *prefix++)
 			return 0;
 	return s;
-}
-
-__attribute__((noreturn)) static void leave(int code)
-{
-	for (;;)
-		SYS(exit_group, code, 0, 0, 0);
 }
 
 /* ready waits for a descriptor, but not for ever. */
@@ -222,7 +158,7 @@ __attribute__((noreturn)) static void fail(const char *what, const char *detail,
 		add(&t, "\n");
 	}
 	put(2, said, t.n);
-	leave(2);
+	die(2);
 }
 
 static const char ask_help[] = "see everdict ask --help";
@@ -424,7 +360,7 @@ __attribute__((noreturn)) static void ask(const char *path, const char *question
 	}
 	if (!put(1, said, out.n))
 		fail("the answer could not be written", "", "is stdout still open?");
-	leave(approved ? 0 : 1);
+	die(approved ? 0 : 1);
 }
 
 /* ---- everdict carry ---- */
@@ -452,13 +388,13 @@ static void serve(int peer)
 				end = n;
 	}
 	if (!put(1, line, end))
-		leave(0);
+		die(0);
 	for (int taken = 1;;) {
 		long k = SYS(read, 0, line, LINE, 0);
 		if (k == -EINTR)
 			continue;
 		if (k <= 0)
-			leave(0); /* the runner takes no more questions */
+			die(0); /* the runner takes no more questions */
 		/* a peer that has left misses its answer; the rest of that is read all the same */
 		taken = taken && put(peer, line, (ulong)k);
 		if (line[k - 1] == '\n')
@@ -510,7 +446,7 @@ __attribute__((noreturn)) static void carry(void)
 		if (SYS(ppoll, p, 2, 0, 0) < 0)
 			continue;
 		if (p[1].revents) /* stdin was closed */
-			leave(0);
+			die(0);
 		int peer = (int)SYS(accept4, fd, 0, 0, O_CLOEXEC | O_NONBLOCK);
 		if (peer < 0)
 			continue;
@@ -568,7 +504,7 @@ __attribute__((noreturn, used)) void start(long *stack)
 	}
 	if (help || !command || same(command, "help")) {
 		put(1, usage, sizeof usage - 1);
-		leave(0);
+		die(0);
 	}
 	if (same(command, "carry"))
 		carry();

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds init.c and ask.c for the machines that engines run on. The results are
+# Builds init.c and ask.c, with system.h, for the machines that engines run on. The results are
 # committed, a few KiB each, so that the runner needs no compiler; `go generate`
 # calls this.
 # On Debian: apt-get install gcc gcc-aarch64-linux-gnu linux-libc-dev-arm64-cross
@@ -17,5 +17,5 @@ build() { # machine, compiler, flags of its own
 build amd64 "${CC_AMD64:-gcc}" "-fcf-protection=none"
 build arm64 "${CC_ARM64:-aarch64-linux-gnu-gcc}" "-mno-outline-atomics"
 for source in init.c ask.c; do
-	sha256sum "$source" | cut -d' ' -f1 >"$source.sha256"
+	cat system.h "$source" | sha256sum | cut -d' ' -f1 >"$source.sha256"
 done
