@@ -138,6 +138,7 @@ func (o *owner) enqueue(l *lane, e entry) {
 	l.add(o, e)
 	o.nextDeadline = min(o.nextDeadline, e.deadlineAt)
 	o.touchLane(l)
+	o.touchBound(e.id)
 }
 
 // deadlineOf is when a job that becomes queued now has waited too long.

@@ -161,7 +161,7 @@ func (o *owner) explainQueued(tx *sqlite.Tx, x *Explanation, l *lane, seq int64)
 	closest := lacksPool
 	now := o.now()
 	for _, r := range o.runners {
-		if !o.online(r, now) || !slices.Contains(r.Serves, l.key.pool) {
+		if !o.online(r, now) || !slices.Contains(r.Serves, l.key.pool) || (r.Job != "" && r.Job != x.Job) {
 			continue
 		}
 		serving = append(serving, r)
@@ -352,7 +352,7 @@ func (o *owner) whyUnschedulable(tx *sqlite.Tx, r *row) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var x Explanation
+	x := Explanation{Job: r.id}
 	if err := o.explainQueued(tx, &x, l, r.seq); err != nil {
 		return "", err
 	}

@@ -95,6 +95,8 @@ type Runner struct {
 	OS, Arch string
 	// MemoryMB is what it can give to all its jobs together; 0 means unknown, and is not checked.
 	MemoryMB int64
+	// Job is the one job that it takes, for a runner that was launched for it; empty: any of the pools that it serves.
+	Job string
 }
 
 func (r *Runner) home() string {
@@ -105,7 +107,7 @@ func (r *Runner) home() string {
 }
 
 func (r *Runner) equal(o *Runner) bool {
-	return r.ID == o.ID && r.Home == o.Home && r.OS == o.OS && r.Arch == o.Arch && r.MemoryMB == o.MemoryMB &&
+	return r.ID == o.ID && r.Home == o.Home && r.OS == o.OS && r.Arch == o.Arch && r.MemoryMB == o.MemoryMB && r.Job == o.Job &&
 		slices.Equal(r.Serves, o.Serves) && slices.Equal(r.Capabilities, o.Capabilities)
 }
 

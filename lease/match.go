@@ -95,8 +95,12 @@ func (o *owner) rank(l *lane, head *entry, now int64) rank {
 }
 
 // choose finds the lane whose head the runner takes next; nil if it can take none. Lanes that it cannot take are skipped.
-func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, error) {
+func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, *entry, error) {
+	if r.Job != "" {
+		return o.chooseBound(tx, r)
+	}
 	var best *lane
+	var first *entry
 	var bestRank rank
 	now := o.now()
 	for _, s := range r.stands {
@@ -106,14 +110,14 @@ func (o *owner) choose(tx *sqlite.Tx, r *runner) (*lane, error) {
 			}
 			head, err := l.head(o, tx)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if k := o.rank(l, head, now); best == nil || k.before(bestRank) {
-				best, bestRank = l, k
+				best, bestRank, first = l, k, head
 			}
 		}
 	}
-	return best, nil
+	return best, first, nil
 }
 
 // matchAll leases to waiting pulls what this group's changes allow: a runner that asks or has memory again, a home with
@@ -138,6 +142,9 @@ func (o *owner) matchAll(tx *sqlite.Tx) error {
 					o.touchLane(l)
 				}
 			}
+			for r := range h.bound {
+				o.touchRunner(r)
+			}
 			o.dropHome(h)
 		}
 		lanes := o.dirtyLanes
@@ -156,11 +163,11 @@ func (o *owner) matchAll(tx *sqlite.Tx) error {
 // serve leases to a runner's waiting pulls as long as it can take something.
 func (o *owner) serve(tx *sqlite.Tx, r *runner) error {
 	for len(r.waiting) > 0 {
-		l, err := o.choose(tx, r)
+		l, head, err := o.choose(tx, r)
 		if err != nil || l == nil {
 			return err
 		}
-		if err := o.grant(tx, r, l); err != nil {
+		if err := o.grant(tx, r, l, head); err != nil {
 			return err
 		}
 	}
@@ -174,23 +181,19 @@ func (o *owner) offer(tx *sqlite.Tx, l *lane) error {
 		if r == nil {
 			return nil
 		}
-		best, err := o.choose(tx, r)
+		best, head, err := o.choose(tx, r)
 		if err != nil {
 			return err
 		}
-		if err := o.grant(tx, r, best); err != nil {
+		if err := o.grant(tx, r, best, head); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// grant leases the head of a lane to the oldest waiting pull of a runner. If a hook refuses, the pull gets its error.
-func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane) error {
-	head, err := l.head(o, tx)
-	if err != nil {
-		return err
-	}
+// grant leases a queued job of a lane to the oldest waiting pull of a runner. If a hook refuses, the pull gets its error.
+func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane, head *entry) (err error) {
 	w := r.waiting[0]
 	now := o.now()
 	g := &live{entry: *head, lane: l, request: w.request, token: rand.Text(), deadline: now + int64(o.cfg.TTL),

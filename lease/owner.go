@@ -51,8 +51,9 @@ type home struct {
 	name    string
 	limit   Limit
 	live    map[*live]struct{}
-	waiting []*runner // at home here, with a pull that waits
-	stands  []*stand  // of these, in the crowds of the pools that they serve
+	waiting []*runner            // at home here, with a pull that waits
+	stands  []*stand             // of these, in the crowds of the pools that they serve
+	bound   map[*runner]struct{} // of these, those that take one job only
 	dirty   bool
 }
 
@@ -84,6 +85,7 @@ type owner struct {
 	limits  map[string]Limit
 	homes   map[string]*home
 	runners map[string]*runner
+	bound   map[string][]*runner // with a pull that waits, by the one job that they take
 	live    map[string]*live
 	heap    leaseHeap
 	vtime   float64
@@ -107,7 +109,7 @@ type owner struct {
 
 func newOwner(cfg *Config) *owner {
 	o := &owner{cfg: cfg, base: cfg.Now(), weights: make(map[string]float64), limits: make(map[string]Limit),
-		runners: make(map[string]*runner), homes: make(map[string]*home), pools: make(map[string]*pool),
+		runners: make(map[string]*runner), bound: make(map[string][]*runner), homes: make(map[string]*home), pools: make(map[string]*pool),
 		spaces: make(map[string]*workspace), scheduled: math.MaxInt64}
 	return o
 }
@@ -147,6 +149,9 @@ func (o *owner) rebuild(tx *sqlite.Tx) error {
 	o.broken = nil
 	for _, l := range o.lanes {
 		o.touchLane(l)
+	}
+	for job := range o.bound {
+		o.touchBound(job)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ func TestPlans(t *testing.T) {
 		{"lease", updateLeased, rowid},
 		{"start", updateStarted, rowid},
 		{"requeue", updateRequeued, rowid},
+		{"unplaced", updateAttempt, rowid},
 		{"park", updateParked, rowid},
 		{"hold", updateHeld, rowid},
 		{"resume", updateResumed, rowid},

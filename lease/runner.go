@@ -74,6 +74,10 @@ func (o *owner) list(r *runner) {
 	}
 	r.home = o.home(r.Runner.home())
 	r.home.waiting = append(r.home.waiting, r)
+	if r.Job != "" {
+		o.bind(r)
+		return
+	}
 	for i, name := range r.Serves {
 		if !slices.Contains(r.Serves[:i], name) {
 			o.pool(name).enter(r, r.home)
@@ -91,6 +95,7 @@ func (o *owner) unlist(r *runner) {
 	}
 	h := r.home
 	h.waiting = without(h.waiting, r)
+	o.unbind(r)
 	r.stands, r.home = r.stands[:0], nil
 	o.dropHome(h)
 }

@@ -203,6 +203,14 @@ func (o *owner) requeue(tx *sqlite.Tx, l *live, e entry, rel release, hook Hook)
 	return nil
 }
 
+// Moved says whether an error means that the job has gone on meanwhile: it is unknown by now, or in a state in which the
+// operation is not for it.
+func Moved(err error) bool {
+	var state *StateError
+	_, stale := IsStale(err)
+	return stale || errors.As(err, &state) || errors.Is(err, ErrUnknownJob) || errors.Is(err, ErrAlreadySettled)
+}
+
 // IsStale says whether an error means that the attempt does not stand any more, and returns the details.
 func IsStale(err error) (*StaleError, bool) {
 	var stale *StaleError

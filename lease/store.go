@@ -36,6 +36,7 @@ const (
 	updateStarted  = `UPDATE lease_job SET started_at = ? WHERE seq = ?`
 	updateRequeued = `UPDATE lease_job SET state = ?, retry_at = ?, deadline_at = ?, failures = ?, unstarted = ?, held = 0, reason = ?
 		WHERE seq = ?`
+	updateAttempt = `UPDATE lease_job SET attempt = ? WHERE seq = ?`
 	updateRetried = `UPDATE lease_job SET state = 0 WHERE seq = ?`
 	updateParked  = `UPDATE lease_job SET state = 2, reason = ? WHERE seq = ?`
 	updateHeld    = `UPDATE lease_job SET held = ?, reason = ? WHERE seq = ?`
