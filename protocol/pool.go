@@ -6,6 +6,10 @@ import "time"
 const (
 	PoolTokenPrefix   = "plt_"
 	PoolTokenIDPrefix = "ptk_"
+	// JoinTokenPrefix begins the token of one launched unit: it is good once, for a
+	// runner of one job.
+	JoinTokenPrefix   = "jnt_"
+	JoinTokenIDPrefix = "jtk_"
 )
 
 // Bounds of a pool token's life.

@@ -86,6 +86,10 @@ type Runner struct {
 	// Runtime is the runtime whose pool the runner has joined with a pool token;
 	// empty for a paired machine.
 	Runtime string `json:"runtime,omitempty"`
+	// Unit is what the coordinator launched on a cluster and this runner runs in, and
+	// Job the one run that it takes; empty for a runner that nobody launched.
+	Unit string `json:"unit,omitempty"`
+	Job  string `json:"job,omitempty"`
 	// Target is what a run names to run on this machine, or in its runtime's pool.
 	Target string `json:"target,omitempty"`
 }

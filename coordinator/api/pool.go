@@ -48,6 +48,10 @@ func (s *Server) revokePoolToken(c *call) error {
 }
 
 func (s *Server) join(c *call, req *protocol.JoinRequest) (protocol.Joined, error) {
+	if c.principal.Join != nil {
+		c.w.Header().Set("Cache-Control", "no-store")
+		return s.cfg.Runners.JoinOnce(c.r.Context(), c.principal.Join, *req)
+	}
 	if c.principal.Pool == nil {
 		return protocol.Joined{}, protocol.Forbidden("this takes a pool token as its credential").
 			WithHint("make one: everdict pools token create --runtime ID")

@@ -33,6 +33,8 @@ type RunnerTokens interface {
 // store.ErrNotFound; one that is revoked or expired is returned as it is.
 type PoolTokens interface {
 	ResolvePool(ctx context.Context, token string) (*store.PoolTokenRecord, error)
+	// ResolveJoin is the same for the token of one launched unit.
+	ResolveJoin(ctx context.Context, token string) (*store.JoinTokenRecord, error)
 }
 
 // Config of an Authenticator. Keys, Runners and Pools may be nil: then no such
@@ -110,6 +112,8 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 			WithData("reason", "unknown").WithHint("pair the machine again: POST /runners")
 	case strings.HasPrefix(credential, protocol.PoolTokenPrefix) && a.cfg.Pools != nil:
 		return a.resolvePool(ctx, credential)
+	case strings.HasPrefix(credential, protocol.JoinTokenPrefix) && a.cfg.Pools != nil:
+		return a.resolveJoin(ctx, credential)
 	}
 	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
 		WithHint("an API key begins with ak_, a runner token with rnr_, a pool token with plt_")
@@ -136,6 +140,28 @@ func (a *Authenticator) resolvePool(ctx context.Context, credential string) (Pri
 	}
 	return Principal{Subject: "runtime:" + pool.Runtime, Workspace: pool.Workspace, Roles: []string{RoleRunner}, Via: ViaPool, Pool: pool}, nil
 }
+
+// resolveJoin is who the token of a launched unit speaks for: its runner, once.
+func (a *Authenticator) resolveJoin(ctx context.Context, credential string) (Principal, error) {
+	join, err := a.cfg.Pools.ResolveJoin(ctx, credential)
+	if errors.Is(err, store.ErrNotFound) {
+		return Principal{}, protocol.Unauthenticated("this join token is not known").WithData("reason", "unknown").WithHint("%s", joinHint)
+	}
+	if err != nil {
+		return Principal{}, fmt.Errorf("auth: resolve a join token: %w", err)
+	}
+	switch {
+	case join.UsedAt != nil:
+		return Principal{}, protocol.Unauthenticated("the join token of %s was used at %s", join.Unit, *join.UsedAt).
+			WithData("reason", "used").WithHint("%s", joinHint)
+	case !a.cfg.Now().Before(join.ExpiresAt.Time):
+		return Principal{}, protocol.Unauthenticated("the join token of %s expired at %s", join.Unit, join.ExpiresAt).
+			WithData("reason", "expired").WithHint("%s", joinHint)
+	}
+	return Principal{Subject: "runtime:" + join.Runtime, Workspace: join.Workspace, Roles: []string{RoleRunner}, Via: ViaPool, Join: join}, nil
+}
+
+const joinHint = "the coordinator makes one for each unit that it launches; it is good once"
 
 func (a *Authenticator) development(r *http.Request) (Principal, error) {
 	if err := a.sameOrigin(r); err != nil {

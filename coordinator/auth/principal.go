@@ -34,6 +34,8 @@ type Principal struct {
 	// RunnerID is set for a runner's token, Pool for a pool token.
 	RunnerID string
 	Pool     *store.PoolTokenRecord
+	// Join is set for the token of one launched unit.
+	Join *store.JoinTokenRecord
 }
 
 // Action is something that a role and a scope permit.
@@ -108,7 +110,7 @@ func (p Principal) Permits(action Action) error {
 // only the scope.
 func (p Principal) PermitsOwn(action Action, createdBy string) error {
 	need, known := permissions[action]
-	if known && createdBy != "" && createdBy == p.Subject && p.RunnerID == "" && p.Pool == nil && (p.Scopes == nil || reaches(scopeOrder, p.Scopes, need.scope)) {
+	if known && createdBy != "" && createdBy == p.Subject && p.RunnerID == "" && p.Pool == nil && p.Join == nil && (p.Scopes == nil || reaches(scopeOrder, p.Scopes, need.scope)) {
 		return nil
 	}
 	return p.Permits(action)
@@ -146,7 +148,7 @@ func (p Principal) forbidden(action Action) error {
 	}
 	problem := p.facts(protocol.Forbidden("%s may not do %s in workspace %s", p.Subject, action, p.Workspace), action)
 	switch {
-	case p.Pool != nil:
+	case p.Pool != nil, p.Join != nil:
 		return problem.WithHint("this is a pool token, with which machines join runtime %s: use an API key", p.Pool.Runtime)
 	case p.RunnerID != "":
 		problem.Message = "this is the token of a runner, which only connects"

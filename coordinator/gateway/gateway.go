@@ -194,6 +194,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.set(lease.Runner{
 		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
+		Job: record.Job,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {

@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -101,18 +102,7 @@ func (r *Runners) Join(ctx context.Context, pool *store.PoolTokenRecord, req pro
 	if err := req.Validate(); err != nil {
 		return protocol.Joined{}, err
 	}
-	if req.Label == "" {
-		req.Label = pool.Runtime
-	}
-	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
-	now := protocol.At(r.cfg.Now())
-	record := store.RunnerRecord{
-		Runner: protocol.Runner{
-			ID: protocol.NewID(protocol.RunnerPrefix), Label: req.Label, Owner: PoolOwnerPrefix + pool.Runtime, Runtime: pool.Runtime,
-			OS: req.OS, Capabilities: []string{}, PairedAt: now, LastSeenAt: &now,
-		},
-		Workspace: pool.Workspace, TokenHash: store.HashSecret(token), PoolToken: pool.ID,
-	}
+	joined, record := r.member(pool.Workspace, pool.Runtime, pool.ID, req)
 	err := r.cfg.Store.JoinRunner(ctx, record)
 	if errors.Is(err, store.ErrNotFound) {
 		return protocol.Joined{}, protocol.Unauthenticated("this pool token is not good any more")
@@ -120,10 +110,71 @@ func (r *Runners) Join(ctx context.Context, pool *store.PoolTokenRecord, req pro
 	if err != nil {
 		return protocol.Joined{}, err
 	}
+	return r.joined(joined, record), nil
+}
+
+// CreateJoinToken issues the token with which the runner of one launched unit joins
+// the pool of a runtime, to take one job. It is good once, for life; an earlier one of
+// the same unit is dead. It exists nowhere else.
+func (r *Runners) CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error) {
+	token := protocol.NewCredential(protocol.JoinTokenPrefix)
+	now := r.cfg.Now()
+	return token, r.cfg.Store.PutJoinToken(ctx, store.JoinTokenRecord{
+		Unit: unit, Job: job, ID: protocol.NewID(protocol.JoinTokenIDPrefix), Workspace: workspace, Runtime: runtime,
+		Hash: store.HashSecret(token), ExpiresAt: protocol.At(now.Add(life)),
+	}, before(now, r.cfg.PoolLinger))
+}
+
+// ResolveJoin finds what the token of a launched unit stands for; an unknown one is
+// store.ErrNotFound, one that is used or expired comes as it is.
+func (r *Runners) ResolveJoin(ctx context.Context, token string) (*store.JoinTokenRecord, error) {
+	hash := store.HashSecret(token)
+	record, err := r.cfg.Store.JoinTokenByHash(ctx, hash)
+	if err == nil && subtle.ConstantTimeCompare([]byte(record.Hash), []byte(hash)) != 1 {
+		return nil, store.ErrNotFound
+	}
+	return record, err
+}
+
+// JoinOnce gives the runner of a launched unit its identity. The token's record is as
+// ResolveJoin gave it; if it has been used, replaced or has expired since, this is a
+// 401.
+func (r *Runners) JoinOnce(ctx context.Context, join *store.JoinTokenRecord, req protocol.JoinRequest) (protocol.Joined, error) {
+	if err := req.Validate(); err != nil {
+		return protocol.Joined{}, err
+	}
+	joined, record := r.member(join.Workspace, join.Runtime, join.ID, req)
+	record.Label, record.Unit, record.Job = join.Unit, join.Unit, join.Job
+	err := r.cfg.Store.JoinOnce(ctx, record)
+	if errors.Is(err, store.ErrNotFound) {
+		return protocol.Joined{}, protocol.Unauthenticated("this join token is not good any more").WithData("reason", "used")
+	}
+	if err != nil {
+		return protocol.Joined{}, err
+	}
+	return r.joined(joined, record), nil
+}
+
+// member is a new runner of a pool.
+func (r *Runners) member(workspace, runtime, token string, req protocol.JoinRequest) (protocol.Joined, store.RunnerRecord) {
+	joined := protocol.Joined{Token: protocol.NewCredential(protocol.RunnerTokenPrefix)}
+	now := protocol.At(r.cfg.Now())
+	return joined, store.RunnerRecord{
+		Runner: protocol.Runner{
+			ID: protocol.NewID(protocol.RunnerPrefix), Label: cmp.Or(req.Label, runtime), Owner: PoolOwnerPrefix + runtime, Runtime: runtime,
+			OS: req.OS, Capabilities: []string{}, PairedAt: now, LastSeenAt: &now,
+		},
+		Workspace: workspace, TokenHash: store.HashSecret(joined.Token), PoolToken: token,
+	}
+}
+
+// joined makes a new runner known, and the answer that it gets.
+func (r *Runners) joined(joined protocol.Joined, record store.RunnerRecord) protocol.Joined {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed(pool.Workspace)
-	return protocol.Joined{Runner: r.view(&record), Token: token}, nil
+	r.changed(record.Workspace)
+	joined.Runner = r.view(&record)
+	return joined
 }
 
 // tidy takes the runners of pools that have been away for PoolLinger out of the

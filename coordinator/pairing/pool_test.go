@@ -240,3 +240,56 @@ func TestP4_ARestartForgetsNobody(t *testing.T) {
 		}
 	})
 }
+
+// A join token is good once, for the unit that it was made for last; its runner is
+// bound to one run.
+func TestJoinTokenIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := pairing.New(pairing.Config{Store: open(t), Now: func() time.Time { return now }})
+	create := func(unit string) string {
+		t.Helper()
+		token, err := r.CreateJoinToken(t.Context(), "default", "prod", unit, "run_1", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	resolve := func(token string) *store.JoinTokenRecord {
+		t.Helper()
+		record, err := r.ResolveJoin(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return record
+	}
+	refused := func(what string, join *store.JoinTokenRecord) {
+		t.Helper()
+		var problem *protocol.Problem
+		if _, err := r.JoinOnce(t.Context(), join, protocol.JoinRequest{}); !errors.As(err, &problem) || problem.Status != 401 {
+			t.Errorf("%s: %v, want a 401", what, err)
+		}
+	}
+	first := resolve(create("unit-1"))
+	second := create("unit-1")
+	refused("a token that was replaced", first)
+	join := resolve(second)
+	joined, err := r.JoinOnce(t.Context(), join, protocol.JoinRequest{})
+	if err != nil || joined.Runner.Job != "run_1" || joined.Runner.Unit != "unit-1" || joined.Runner.Runtime != "prod" {
+		t.Fatalf("join: %+v, %v", joined, err)
+	}
+	record, err := r.Resolve(t.Context(), joined.Token)
+	if err != nil || record.ID != joined.Runner.ID || record.Job != "run_1" {
+		t.Errorf("its own token resolves to %+v, %v", record, err)
+	}
+	refused("the same token again", join)
+	if used := resolve(second); used.UsedAt == nil {
+		t.Error("the token is not marked as used")
+	}
+	late := resolve(create("unit-2"))
+	now = now.Add(time.Hour)
+	refused("an expired token", late)
+	if _, err := r.ResolveJoin(t.Context(), "jnt_none"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an unknown token: %v", err)
+	}
+}
