@@ -42,6 +42,9 @@ func (s *Service) requeued(tx *sqlite.Tx, ev *lease.Event) error {
 	outcome, message := protocol.AttemptReleased, ev.Reason
 	if ev.Cause != lease.CauseCaller {
 		outcome, message = protocol.AttemptExpired, causeSentence(ev)
+		if f := s.foretold.of(ev); f != nil {
+			message = f.Message
+		}
 	}
 	if err := s.endAttempt(tx, ev, outcome, message); err != nil {
 		return err
@@ -136,6 +139,9 @@ func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
 		return nil
 	}
 	failure := failureOf(ev)
+	if f := s.foretold.of(ev); f != nil && ev.Outcome == lease.Exhausted {
+		failure = spent(*f, ev)
+	}
 	outcome := protocol.AttemptExpired
 	switch {
 	case ev.Outcome == lease.Cancelled || ev.Outcome == lease.Rejected:

@@ -99,7 +99,7 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 			who = "runner " + runnerID(target) + ", which the run names, was revoked and cannot come back: cancel the run"
 		}
 	default:
-		who = s.noRunner(ctx, r.Tenant, target)
+		who = s.noRunner(ctx, r.Tenant, target, r.ID)
 	}
 	return fmt.Sprintf("%s; settles as unschedulable at %s", who, x.Deadline.UTC().Format(time.RFC3339))
 }
@@ -117,8 +117,17 @@ func (s *Service) nobodyOf(ctx context.Context, workspace string) string {
 	return ", and none of runtime " + protocol.Clip(strings.Join(ids, ", "), 200)
 }
 
-// noRunner says that the pool of a runtime is empty, and how to fill it.
-func (s *Service) noRunner(ctx context.Context, workspace, runtime string) string {
+// noRunner says that the pool of a runtime has no runner for a run, and how that
+// changes.
+func (s *Service) noRunner(ctx context.Context, workspace, runtime, run string) string {
+	s.mu.Lock()
+	launcher := s.launcher
+	s.mu.Unlock()
+	if launcher != nil {
+		if sentence, ok := launcher.Why(workspace, runtime, run); ok {
+			return "runtime " + runtime + ": " + sentence
+		}
+	}
 	if _, err := s.cfg.Runtimes.Latest(ctx, workspace, runtime); err != nil {
 		return "no runner of runtime " + runtime + " is connected"
 	}

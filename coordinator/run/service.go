@@ -41,8 +41,11 @@ type Service struct {
 	watch    watchers
 	audience audience
 
+	foretold foretold
+
 	mu       sync.Mutex
 	stopping func(lease.Event)
+	launcher Launcher
 }
 
 // New returns a service that works once Bind was called.
@@ -93,6 +96,7 @@ func (s *Service) Committed(events []lease.Event) {
 		if events[i].Kind == lease.JobStopping && stopping != nil {
 			stopping(events[i])
 		}
+		s.foretold.over(&events[i])
 		s.watch.wake(events[i].Job)
 	}
 }

@@ -84,7 +84,10 @@ const (
 // again, one of a superseded attempt is Late. A failure that a retry can help
 // brings the run back into the queue, as often as its job may be tried.
 func (s *Service) Finish(ctx context.Context, ref lease.Ref, h Holder, doc []byte) (Finished, error) {
-	result := s.decode(ref, h, doc)
+	return s.finish(ctx, ref, h, s.decode(ref, h, doc))
+}
+
+func (s *Service) finish(ctx context.Context, ref lease.Ref, h Holder, result *protocol.CaseResult) (Finished, error) {
 	if err := s.seal(ctx, ref); err != nil {
 		return 0, fmt.Errorf("run: finish %s: %w", ref.Job, err)
 	}

@@ -1,0 +1,40 @@
+// Package fleet starts the runners of registered runtimes on their clusters. It holds
+// wanted against seen and does what is missing, again and again:
+//
+//	wanted   from the lease queue: the jobs that are queued for a runtime's pool, as many
+//	         as its limits admit, and those that a launched runner holds
+//	seen     from the cluster: every unit with this coordinator's label
+//
+// There is no counter and no record of launches. A unit's name follows from its job and
+// the attempt that it is for, so that a launch that is repeated finds itself; whatever a
+// restart forgets, the two lists say again.
+//
+// # A unit
+//
+// A unit is what a cluster runs for one attempt: a Kubernetes Job, say. Its runner joins
+// the pool with a token that is good once and names the job, takes that job and no
+// other, and ends. So a unit is sized by what its job declares, and a cluster never has
+// more units than the pool has slots.
+//
+//	launching ──► pending ──► running ──► ended ──► gone
+//	    │            │           │
+//	    └────────────┴───────────┴── trouble: what the cluster says, in its own words
+//
+// What trouble means depends on where the job stands:
+//
+//	job        trouble                            then
+//	queued     final (no such image, ended, ...)  the attempt is over (run.Unplaced)
+//	queued     may pass (unschedulable, quota)    the run's placement says so; final after PendingTimeout
+//	leased     its process is surely over         the attempt is over (run.Ended)
+//	leased     nobody knows (node lost)           the lease runs out, with this as the reason (run.Foretell)
+//
+// A unit whose job is settled, is held by another runner, or has gone on to a later
+// attempt is not wanted. It is terminated after Grace, in which most end by themselves.
+//
+// # Who may decide
+//
+// The queue alone says which attempt stands; a unit gives no right to anything. A lease
+// is taken from a runner before it runs out only when the cluster says that the process
+// is over. Clocks of the cluster are not read: PendingTimeout and Grace count on this
+// process's clock from when it first saw, and a restart only lengthens them.
+package fleet

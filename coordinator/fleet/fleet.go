@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Queue is what the fleet must know of the lease queue.
+type Queue interface {
+	Demand(ctx context.Context, pool string, n int, ids []string) (lease.Demand, error)
+}
+
+// Runs is what the fleet asks and tells about runs.
+type Runs interface {
+	// Needs is what the unit of a run must have.
+	Needs(ctx context.Context, run string) (Needs, error)
+	Unplaced(ctx context.Context, run string, before int64, f protocol.Failure) error
+	Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error
+	Foretell(run string, attempt int64, f protocol.Failure)
+}
+
+// Needs of a run, as its case and harness declare them; see Order.
+type Needs struct {
+	Image              string
+	CPU, MemoryMB, GPU int
+	// Deadline is what an attempt may take at most, everything included.
+	Deadline time.Duration
+}
+
+// Runners are the runners of pools.
+type Runners interface {
+	Get(ctx context.Context, workspace, id string) (protocol.Runner, error)
+	CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error)
+}
+
+// Config of a Fleet. All but the durations, Now and Log are required.
+type Config struct {
+	Queue   Queue
+	Runs    Runs
+	Runners Runners
+	// Pool is the name of a runtime's pool in the queue.
+	Pool func(workspace, runtime string) string
+	// Openers by kind of runtime. The runners of other kinds are not launched.
+	Openers map[string]Opener
+	// Coordinator is the name under which units carry this coordinator's label.
+	Coordinator string
+	// URL is where launched runners find the coordinator.
+	URL string
+	// Grace is how long a unit that is not wanted is left to end by itself. Default
+	// 10 s.
+	Grace time.Duration
+	// PendingTimeout is how long a unit may be in trouble that may pass. Default
+	// 10 min.
+	PendingTimeout time.Duration
+	// TokenLife is how long a unit may take until its runner joins. Default
+	// PendingTimeout and 10 min.
+	TokenLife time.Duration
+	// Resync is how often a pool is looked at when nothing happens. Default 30 s.
+	Resync time.Duration
+	// Backoff and MaxBackoff are the pauses after a failure of a cluster. Default 1 s
+	// and 1 min.
+	Backoff, MaxBackoff time.Duration
+	Now                 func() time.Time
+	Log                 *slog.Logger
+}
+
+// Fleet launches for every runtime whose kind has an Opener.
+type Fleet struct {
+	cfg Config
+
+	mu    sync.Mutex
+	pools map[key]*pool
+	names map[string]*pool // by the pool's name in the queue
+	start func(*pool)      // nil: not running
+}
+
+type key struct{ workspace, runtime string }
+
+// New returns a fleet that does nothing until Run.
+func New(cfg Config) *Fleet {
+	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
+	cfg.PendingTimeout = cmp.Or(cfg.PendingTimeout, 10*time.Minute)
+	cfg.TokenLife = cmp.Or(cfg.TokenLife, cfg.PendingTimeout+10*time.Minute)
+	cfg.Resync = cmp.Or(cfg.Resync, 30*time.Second)
+	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
+	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, time.Minute)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Fleet{cfg: cfg, pools: map[key]*pool{}, names: map[string]*pool{}}
+}
+
+// RuntimeChanged makes a version of a runtime the one that is launched for. Units of
+// an earlier one go on.
+func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
+	k := key{workspace, latest.ID}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.pools[k]
+	if p == nil {
+		if f.cfg.Openers[latest.Kind] == nil {
+			return
+		}
+		p = newPool(&f.cfg, workspace, latest.ID)
+		f.pools[k], f.names[p.name] = p, p
+		if f.start != nil {
+			f.start(p)
+		}
+	}
+	p.change(latest)
+}
+
+// Committed is told of the queue's changes, on the writer's goroutine.
+func (f *Fleet) Committed(events []lease.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range events {
+		if p := f.names[events[i].Pool]; p != nil {
+			p.kick()
+		}
+	}
+}
+
+// Run launches until ctx ends. Units are left as they are: a coordinator that is back
+// goes on with them.
+func (f *Fleet) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	f.mu.Lock()
+	f.start = func(p *pool) { running.Go(func() { p.run(ctx) }) }
+	for _, p := range f.pools {
+		f.start(p)
+	}
+	f.mu.Unlock()
+	<-ctx.Done()
+	f.mu.Lock()
+	f.start = nil
+	f.mu.Unlock()
+	running.Wait()
+	return nil
+}
+
+// Why implements run.Launcher.
+func (f *Fleet) Why(workspace, runtime, run string) (string, bool) {
+	f.mu.Lock()
+	p := f.pools[key{workspace, runtime}]
+	f.mu.Unlock()
+	if p == nil {
+		return "", false
+	}
+	return p.why(run)
+}

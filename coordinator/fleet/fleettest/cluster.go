@@ -1,0 +1,383 @@
+// Package fleettest has the conformance suite that every fleet.Provider passes against
+// its real engine, and a cluster in memory that passes it too, for other packages'
+// tests.
+package fleettest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Cluster is a cluster in memory. Its containers are functions; use Config.Container to
+// say what they do.
+type Cluster struct {
+	cfg Config
+
+	mu       sync.Mutex
+	units    map[string]*unit // by coordinator and name
+	down     error            // what every call answers
+	watchers map[int]func()
+	watches  int
+	launches int
+	running  sync.WaitGroup
+}
+
+// Config of a Cluster.
+type Config struct {
+	// MemoryMB that one unit can have at most. Default 1 GiB.
+	MemoryMB int
+	// Container is what runs in a unit until ctx ends; its code is the exit code, and an
+	// error *fleet.Trouble is what the cluster says of its end. Default Script.
+	Container func(ctx context.Context, c Container) (code int, trouble *fleet.Trouble)
+}
+
+// Container is a unit's process as it is started.
+type Container struct {
+	fleet.Order
+	// Secret is the token that the unit was given.
+	Secret string
+	// Print adds to the unit's output.
+	Print func(string)
+}
+
+type unit struct {
+	fleet.Unit
+	target  string
+	order   fleet.Order
+	token   string
+	output  bytes.Buffer
+	stop    context.CancelFunc
+	started bool
+}
+
+// NewCluster returns a cluster without units. Close ends what it runs.
+func NewCluster(cfg Config) *Cluster {
+	if cfg.MemoryMB == 0 {
+		cfg.MemoryMB = 1024
+	}
+	if cfg.Container == nil {
+		cfg.Container = Script
+	}
+	return &Cluster{cfg: cfg, units: map[string]*unit{}, watchers: map[int]func(){}}
+}
+
+// Close ends every unit and waits for it.
+func (c *Cluster) Close() {
+	c.mu.Lock()
+	for _, u := range c.units {
+		if u.stop != nil {
+			u.stop()
+		}
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+}
+
+// Open implements fleet.Opener.
+func (c *Cluster) Open(_ context.Context, t fleet.Target) (fleet.Provider, error) {
+	return &provider{c, t}, nil
+}
+
+// Down makes every call fail with err until it is called with nil.
+func (c *Cluster) Down(err error) {
+	c.mu.Lock()
+	c.down = err
+	c.mu.Unlock()
+	c.changed()
+}
+
+// Launches is how many units were ever made.
+func (c *Cluster) Launches() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.launches
+}
+
+// Units are those that are there, by name.
+func (c *Cluster) Units() []fleet.Unit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []fleet.Unit
+	for _, u := range c.units {
+		all = append(all, u.Unit)
+	}
+	slices.SortFunc(all, func(a, b fleet.Unit) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Say sets what the cluster says of a unit; a final trouble of which it is dead ends
+// it.
+func (c *Cluster) Say(name string, t *fleet.Trouble) {
+	c.each(name, func(u *unit) {
+		u.Trouble = t
+		if t != nil && t.Dead {
+			u.State = fleet.Ended
+		}
+		if t != nil && t.Final && u.stop != nil {
+			u.stop()
+		}
+	})
+}
+
+// Evict takes a unit away as a person with a right to does.
+func (c *Cluster) Evict(name string) {
+	c.Say(name, &fleet.Trouble{Cause: fleet.CauseEvicted, Message: "the unit was deleted", Final: true, Dead: true})
+}
+
+// Vanish removes a unit without a trace.
+func (c *Cluster) Vanish(name string) {
+	c.each(name, func(u *unit) {
+		if u.stop != nil {
+			u.stop()
+		}
+		delete(c.units, u.target+"/"+u.Name)
+	})
+}
+
+func (c *Cluster) each(name string, f func(*unit)) {
+	c.mu.Lock()
+	for _, u := range c.units {
+		if u.Name == name {
+			f(u)
+		}
+	}
+	c.mu.Unlock()
+	c.changed()
+}
+
+func (c *Cluster) changed() {
+	c.mu.Lock()
+	var all []func()
+	for _, f := range c.watchers {
+		all = append(all, f)
+	}
+	c.mu.Unlock()
+	for _, f := range all {
+		f()
+	}
+}
+
+// provider is the cluster as one runtime uses it.
+type provider struct {
+	c *Cluster
+	t fleet.Target
+}
+
+var (
+	_ fleet.Opener   = (*Cluster)(nil)
+	_ fleet.Provider = (*provider)(nil)
+)
+
+func (p *provider) target() string {
+	return p.t.Coordinator + "/" + p.t.Workspace + "/" + p.t.Spec.ID
+}
+
+func (p *provider) key(name string) string { return p.target() + "/" + name }
+
+// lock takes the cluster, unless it is down.
+func (p *provider) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.c.mu.Lock()
+	if err := p.c.down; err != nil {
+		p.c.mu.Unlock()
+		return err
+	}
+	if p.t.Spec.AuthSecret == "wrong" {
+		p.c.mu.Unlock()
+		return &fleet.AuthError{Credential: "authSecret wrong", Err: errors.New("401 Unauthorized")}
+	}
+	return nil
+}
+
+// Probe implements fleet.Provider.
+func (p *provider) Probe(ctx context.Context) (string, error) {
+	if err := p.lock(ctx); err != nil {
+		return "", err
+	}
+	defer p.c.mu.Unlock()
+	return "memory v1", nil
+}
+
+// Launch implements fleet.Provider.
+func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
+	if err := p.lock(ctx); err != nil {
+		return err
+	}
+	u := p.c.units[p.key(o.Unit)]
+	if u == nil {
+		if strings.ToLower(o.Image) != o.Image {
+			p.c.mu.Unlock()
+			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("couldn't parse image name %q: invalid reference format", o.Image)}
+		}
+		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt}, target: p.target(), order: o}
+		p.c.units[p.key(o.Unit)] = u
+		p.c.launches++
+	}
+	started := u.started
+	p.c.mu.Unlock()
+	p.c.changed()
+	if started {
+		return nil
+	}
+	token, err := o.Token(ctx)
+	if err != nil {
+		return err
+	}
+	p.c.mu.Lock()
+	u.token, u.started, u.State, u.Node = token, true, fleet.Running, "memory"
+	switch {
+	case strings.HasPrefix(o.Image, "missing"):
+		u.State, u.Node = fleet.Pending, ""
+		u.Trouble = &fleet.Trouble{Cause: fleet.CauseImage, Message: "image " + o.Image + " is not present", Final: true}
+	case o.MemoryMB > p.c.cfg.MemoryMB:
+		u.State, u.Node = fleet.Pending, ""
+		u.Trouble = &fleet.Trouble{Cause: fleet.CauseUnschedulable, Message: fmt.Sprintf("0/1 nodes are available: insufficient memory: %d MiB", o.MemoryMB)}
+	default:
+		p.c.start(u)
+	}
+	p.c.mu.Unlock()
+	p.c.changed()
+	return nil
+}
+
+// start runs the container of a unit. The caller holds mu.
+func (c *Cluster) start(u *unit) {
+	ctx, stop := context.WithCancel(context.Background())
+	u.stop = stop
+	box := Container{Order: u.order, Secret: u.token, Print: func(s string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		u.output.WriteString(s)
+	}}
+	late := make(<-chan time.Time)
+	if u.order.Deadline > 0 {
+		late = time.After(u.order.Deadline)
+	}
+	done := make(chan struct{})
+	c.running.Go(func() {
+		select {
+		case <-late:
+			c.Say(u.Name, &fleet.Trouble{Cause: fleet.CauseDeadline, Message: "active longer than its deadline", Final: true, Dead: true})
+			stop()
+		case <-done:
+		}
+	})
+	c.running.Go(func() {
+		defer stop()
+		defer close(done)
+		code, trouble := c.cfg.Container(ctx, box)
+		c.mu.Lock()
+		if u.State != fleet.Ended {
+			u.State, u.Trouble = fleet.Ended, trouble
+			if trouble == nil && code != 0 {
+				u.Trouble = &fleet.Trouble{Cause: fleet.CauseExited, Message: fmt.Sprintf("exit code %d", code), Final: true, Dead: true, ExitCode: &code}
+			}
+		}
+		c.mu.Unlock()
+		c.changed()
+	})
+}
+
+// List implements fleet.Provider.
+func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
+	if err := p.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer p.c.mu.Unlock()
+	var all []fleet.Unit
+	for _, u := range p.c.units {
+		if u.target == p.target() {
+			all = append(all, u.Unit)
+		}
+	}
+	return all, nil
+}
+
+// Terminate implements fleet.Provider.
+func (p *provider) Terminate(ctx context.Context, name string) error {
+	if err := p.lock(ctx); err != nil {
+		return err
+	}
+	u := p.c.units[p.key(name)]
+	delete(p.c.units, p.key(name))
+	p.c.mu.Unlock()
+	if u != nil && u.stop != nil {
+		u.stop()
+	}
+	p.c.changed()
+	return nil
+}
+
+// Output implements fleet.Provider.
+func (p *provider) Output(ctx context.Context, name string, limit int64) ([]byte, error) {
+	if err := p.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer p.c.mu.Unlock()
+	u := p.c.units[p.key(name)]
+	if u == nil {
+		return nil, nil
+	}
+	b := bytes.Clone(u.output.Bytes())
+	return b[max(0, int64(len(b))-limit):], nil
+}
+
+// Inspect implements fleet.Provider.
+func (p *provider) Inspect(ctx context.Context) (protocol.Inspection, error) {
+	units, err := p.List(ctx)
+	in := protocol.Inspection{Kind: p.t.Spec.Kind, Reachable: err == nil, Detail: "memory v1", Warnings: []string{},
+		Nodes: &protocol.InspectNodes{Total: 1, Ready: 1, Items: []protocol.InspectNode{{Name: "memory", Status: "Ready", Ready: true, Schedulable: true}}}}
+	for _, u := range units {
+		in.Workload = append(in.Workload, protocol.InspectUnit{ID: u.Name, Name: u.Name, Status: u.State.String(), Node: u.Node, Role: "eval"})
+	}
+	return in, err
+}
+
+// Watch implements fleet.Provider.
+func (p *provider) Watch(ctx context.Context, changed func()) error {
+	p.c.mu.Lock()
+	p.c.watches++
+	id := p.c.watches
+	p.c.watchers[id] = changed
+	p.c.mu.Unlock()
+	changed()
+	<-ctx.Done()
+	p.c.mu.Lock()
+	defer p.c.mu.Unlock()
+	delete(p.c.watchers, id)
+	return nil
+}
+
+// Script is a container that does what its token says, one word of it after the other
+// between semicolons: "say TEXT", "exit N", "oom", "wait".
+func Script(ctx context.Context, c Container) (int, *fleet.Trouble) {
+	for step := range strings.SplitSeq(c.Secret, ";") {
+		what, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
+		switch what {
+		case "say":
+			c.Print(arg + "\n")
+		case "exit":
+			code := 0
+			_, _ = fmt.Sscan(arg, &code)
+			return code, nil
+		case "oom":
+			code := 137
+			return code, &fleet.Trouble{Cause: fleet.CauseOOM, Message: "OOMKilled", Final: true, Dead: true, ExitCode: &code}
+		case "wait":
+			<-ctx.Done()
+			return 143, nil
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,170 @@
+// Package kube launches units on Kubernetes: one Job for each, whose Pod runs the
+// runner's image. It reads what the cluster says of them (Jobs, Pods, the events of
+// Jobs) through watches. Only coordinators link it.
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Config of the units on every cluster, set by the operator. The zero value is what
+// a shared cluster wants.
+type Config struct {
+	// Secrets that runtimes name; nil: there are none.
+	Secrets fleet.Secrets
+	// HostNetwork puts units into their node's network, for a coordinator that listens
+	// on the node's loopback. The restricted Pod security standard forbids it.
+	HostNetwork bool
+	// ImagePullPolicy of the runner's image. Default: the cluster's own.
+	ImagePullPolicy corev1.PullPolicy
+	// User that units run as. Default 20250; negative: the image's own.
+	User int64
+	Log  *slog.Logger
+}
+
+const (
+	defaultUser = 20250
+	// queriesPerSecond and burst bound the calls of one runtime; client-go's own 5 and
+	// 10 would stretch the launch of a pool of twenty over ten seconds.
+	queriesPerSecond = 100
+	burst            = 200
+)
+
+// Opener makes providers for runtimes of kind k8s.
+type Opener struct{ cfg Config }
+
+var _ fleet.Opener = (*Opener)(nil)
+
+// New returns an opener.
+func New(cfg Config) *Opener {
+	cfg.User = cmp.Or(cfg.User, defaultUser)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Opener{cfg}
+}
+
+// Open implements fleet.Opener. What authenticates is, in this order: the kubeconfig in
+// kubeconfigSecret; server with the token in authSecret; context of the coordinator's
+// own kubeconfig; the service account that the coordinator's Pod has.
+func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
+	if t.Spec.Kind != protocol.RuntimeK8s {
+		return nil, fmt.Errorf("kube: runtime %s is of kind %s", t.Spec.ID, t.Spec.Kind)
+	}
+	a, err := o.access(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	a.config.QPS, a.config.Burst = queriesPerSecond, burst
+	a.config.UserAgent = "everdict"
+	client, err := kubernetes.NewForConfig(a.config)
+	if err != nil {
+		return nil, fmt.Errorf("kube: use %s: %w", a.credential, err)
+	}
+	return newProvider(o.cfg, t, client, a.namespace, a.credential), nil
+}
+
+// access is how a cluster is reached.
+type access struct {
+	config    *rest.Config
+	namespace string
+	// credential names what authenticates, never its value.
+	credential string
+}
+
+func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err error) {
+	spec := t.Spec
+	switch {
+	case spec.KubeconfigSecret != "":
+		a.credential = "kubeconfigSecret " + spec.KubeconfigSecret
+		var doc string
+		if doc, err = o.secret(ctx, t, spec.KubeconfigSecret); err == nil {
+			a.config, a.namespace, err = fromKubeconfig([]byte(doc), spec.Context)
+		}
+	case spec.Server != "" && spec.AuthSecret != "":
+		a.credential = "authSecret " + spec.AuthSecret
+		a.config = &rest.Config{Host: spec.Server}
+		a.config.BearerToken, err = o.secret(ctx, t, spec.AuthSecret)
+	case spec.Server != "":
+		a.credential, a.config = "no credential", &rest.Config{Host: spec.Server}
+	case spec.Context != "":
+		a.credential = "context " + spec.Context
+		c := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
+			&clientcmd.ConfigOverrides{CurrentContext: spec.Context})
+		if a.config, err = c.ClientConfig(); err == nil {
+			a.namespace, _, err = c.Namespace()
+		}
+	default:
+		a.credential = "the coordinator's service account"
+		a.config, err = rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			err = errors.New("the runtime names no kubeconfigSecret, no server and no context, and the coordinator does not run in a cluster")
+		}
+	}
+	if err != nil {
+		return access{}, fmt.Errorf("kube: use %s: %w", a.credential, err)
+	}
+	a.namespace = cmp.Or(spec.Namespace, a.namespace, corev1.NamespaceDefault)
+	return a, nil
+}
+
+func (o *Opener) secret(ctx context.Context, t fleet.Target, name string) (string, error) {
+	if o.cfg.Secrets == nil {
+		return "", fleet.ErrNoSecret
+	}
+	return o.cfg.Secrets.Secret(ctx, t.Workspace, name)
+}
+
+// fromKubeconfig reads a kubeconfig that somebody of a workspace wrote. It lives in
+// memory. What would read the coordinator's files or run a program there is refused.
+func fromKubeconfig(doc []byte, context string) (*rest.Config, string, error) {
+	raw, err := clientcmd.Load(doc)
+	if err != nil {
+		return nil, "", errors.New("it is no kubeconfig") // the error could quote it
+	}
+	if err := checkKubeconfig(raw); err != nil {
+		return nil, "", err
+	}
+	c := clientcmd.NewNonInteractiveClientConfig(*raw, context, &clientcmd.ConfigOverrides{}, nil)
+	config, err := c.ClientConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, _, err := c.Namespace()
+	return config, namespace, err
+}
+
+func checkKubeconfig(c *clientcmdapi.Config) error {
+	refuse := func(what, name, instead string) error {
+		return fmt.Errorf("%s of %q is not taken from a secret: %s", what, name, instead)
+	}
+	for name, u := range c.AuthInfos {
+		switch {
+		case u.Exec != nil:
+			return refuse("the exec plugin", name, "it would run a program on the coordinator; use a token")
+		case u.AuthProvider != nil:
+			return refuse("the auth provider", name, "use a token")
+		case u.TokenFile != "", u.ClientCertificate != "", u.ClientKey != "":
+			return refuse("a file path", name, "embed the data (kubectl config view --flatten)")
+		}
+	}
+	for name, cl := range c.Clusters {
+		if cl.CertificateAuthority != "" {
+			return refuse("a file path", name, "embed the data (kubectl config view --flatten)")
+		}
+	}
+	return nil
+}

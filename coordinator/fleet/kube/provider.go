@@ -1,0 +1,176 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+)
+
+// provider is a cluster as one runtime uses it.
+type provider struct {
+	cfg        Config
+	t          fleet.Target
+	client     kubernetes.Interface
+	namespace  string
+	credential string
+	selector   string
+	// watched is what Watch keeps current; nil before it has read everything.
+	watched atomic.Pointer[watched]
+}
+
+var _ fleet.Provider = (*provider)(nil)
+
+func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, namespace, credential string) *provider {
+	return &provider{cfg: cfg, t: t, client: client, namespace: namespace, credential: credential, selector: ours(t).String()}
+}
+
+// Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
+// the token, then the Job goes. A launch that was cut off is found suspended.
+func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
+	jobs := p.client.BatchV1().Jobs(p.namespace)
+	j, err := jobs.Create(ctx, job(&p.cfg, p.t, o), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		j, err = p.own(ctx, o.Unit)
+		if err == nil && j == nil {
+			err = &fleet.RefusedError{Cause: fleet.CauseStart, Message: fmt.Sprintf("a Job %s is there already, and is not this coordinator's", o.Unit)}
+		}
+	}
+	if err != nil {
+		return p.err("create the Job", err)
+	}
+	if j.Spec.Suspend == nil || !*j.Spec.Suspend {
+		return nil
+	}
+	token, err := o.Token(ctx)
+	if err != nil {
+		return err
+	}
+	secrets := p.client.CoreV1().Secrets(p.namespace)
+	_, err = secrets.Create(ctx, secret(j, token), metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) { // of the launch that was cut off; its token is dead
+		err = secrets.Delete(ctx, j.Name, metav1.DeleteOptions{})
+		if err == nil || apierrors.IsNotFound(err) {
+			_, err = secrets.Create(ctx, secret(j, token), metav1.CreateOptions{})
+		}
+	}
+	if err != nil {
+		return p.err("create the Secret with the join token", err)
+	}
+	_, err = jobs.Patch(ctx, j.Name, types.StrategicMergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{})
+	return p.err("start the Job", err)
+}
+
+// own is a Job of the target; nil if there is none of that name, or another's.
+func (p *provider) own(ctx context.Context, unit string) (*batchv1.Job, error) {
+	j, err := p.client.BatchV1().Jobs(p.namespace).Get(ctx, unit, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range ours(p.t) {
+		if j.Labels[k] != v {
+			return nil, nil
+		}
+	}
+	return j, nil
+}
+
+// Terminate implements fleet.Provider. The Job is seen until its Pod is gone.
+func (p *provider) Terminate(ctx context.Context, unit string) error {
+	j, err := p.own(ctx, unit)
+	if err != nil {
+		return p.err("find the Job", err)
+	}
+	if j != nil {
+		err := p.client.BatchV1().Jobs(p.namespace).Delete(ctx, unit, metav1.DeleteOptions{
+			PropagationPolicy: ptr(metav1.DeletePropagationForeground), Preconditions: metav1.NewUIDPreconditions(string(j.UID)),
+		})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return p.err("delete the Job", err)
+		}
+		return nil
+	}
+	// A Pod whose Job somebody else has removed.
+	err = p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: p.selector + "," + labelUnit + "=" + unit})
+	return p.err("delete the Pods", err)
+}
+
+// tailLines bounds what of a unit's output is read to get its end.
+const tailLines = 2000
+
+// Output implements fleet.Provider.
+func (p *provider) Output(ctx context.Context, unit string, limit int64) ([]byte, error) {
+	pods, err := p.client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: p.selector + "," + labelUnit + "=" + unit})
+	if err != nil {
+		return nil, p.err("find the Pod", err)
+	}
+	latest := newest(pods.Items)
+	if latest == nil {
+		return nil, nil
+	}
+	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(latest.Name, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
+	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // there is no container yet, or no more
+		return nil, nil
+	}
+	if err != nil {
+		return nil, p.err("read the output", err)
+	}
+	defer logs.Close()
+	return tail(logs, limit)
+}
+
+// tail is the end of a stream.
+func tail(r io.Reader, limit int64) ([]byte, error) {
+	var kept []byte
+	chunk := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(chunk)
+		kept = append(kept, chunk[:n]...)
+		if extra := int64(len(kept)) - limit; extra > 0 {
+			kept = append(kept[:0], kept[extra:]...)
+		}
+		if errors.Is(err, io.EOF) {
+			return kept, nil
+		}
+		if err != nil {
+			return kept, err
+		}
+	}
+}
+
+// err says what an error of the cluster means; nil stays nil.
+func (p *provider) err(action string, err error) error {
+	var refused *fleet.RefusedError
+	switch {
+	case err == nil, errors.As(err, &refused):
+		return err
+	case apierrors.IsUnauthorized(err), denied(err):
+		return &fleet.AuthError{Credential: p.credential, Err: err}
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return &fleet.RefusedError{Cause: fleet.CauseStart, Message: err.Error()}
+	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "exceeded quota"):
+		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: err.Error()}
+	}
+	return fmt.Errorf("kube: %s: %w", action, err)
+}
+
+// denied says that the credential is known and may not do this. Admission forbids with
+// the same code and other words.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+}

@@ -1,0 +1,203 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/everdict/everdict/protocol"
+)
+
+// pool launches for one runtime. All but what mu guards belongs to run's goroutine.
+type pool struct {
+	cfg                      *Config
+	log                      *slog.Logger
+	name, workspace, runtime string
+	kicked                   chan struct{}
+
+	mu    sync.Mutex
+	spec  *protocol.RuntimeSpec
+	word  string            // why a run without a word of its own has no unit
+	words map[string]string // by run
+
+	// clusters that units may be on; the last is launched on. The others had earlier
+	// versions of the runtime, and go when they have no unit.
+	clusters []*cluster
+	// launched are units that a list need not show yet, by name.
+	launched map[string]launched
+	marks    map[string]*marks
+	// holders are the units of the runners that hold leases, by runner; "" is one that
+	// nobody launched.
+	holders map[string]string
+	// failures of the cluster in a row, and when it is asked again.
+	failures  int
+	notBefore time.Time
+}
+
+// cluster is a provider that is being watched.
+type cluster struct {
+	Provider
+	spec *protocol.RuntimeSpec
+	stop context.CancelFunc
+	over chan struct{} // closed when Watch has returned
+	err  error         // why, once over is closed
+}
+
+type launched struct {
+	Unit
+	at time.Time
+}
+
+// marks are when something was first seen of a unit.
+type marks struct{ awaited, trouble, unwanted time.Time }
+
+func newPool(cfg *Config, workspace, runtime string) *pool {
+	return &pool{
+		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", runtime),
+		name: cfg.Pool(workspace, runtime), workspace: workspace, runtime: runtime,
+		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, marks: map[string]*marks{},
+	}
+}
+
+func (p *pool) change(spec *protocol.RuntimeSpec) {
+	p.mu.Lock()
+	p.spec = spec
+	p.mu.Unlock()
+	p.kick()
+}
+
+// kick makes the pool look again, soon.
+func (p *pool) kick() {
+	select {
+	case p.kicked <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pool) why(run string) (string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.words[run]; w != "" {
+		return w, true
+	}
+	return p.word, p.word != ""
+}
+
+// settle is the least time between two looks, so that a burst of changes is one look.
+const settle = 20 * time.Millisecond
+
+func (p *pool) run(ctx context.Context) {
+	defer func() {
+		for _, c := range p.clusters {
+			c.stop()
+			<-c.over
+		}
+		p.clusters = nil
+	}()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.kicked:
+		case <-timer.C:
+		}
+		next := p.pass(ctx)
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(settle, next)):
+		}
+	}
+}
+
+// current is the cluster to launch on: that of the latest version.
+func (p *pool) current(ctx context.Context) (*cluster, error) {
+	p.mu.Lock()
+	spec := p.spec
+	p.mu.Unlock()
+	if n := len(p.clusters); n > 0 {
+		c := p.clusters[n-1]
+		select {
+		case <-c.over:
+			p.drop(c)
+			if c.err != nil {
+				return nil, c.err
+			}
+		default:
+			if c.spec == spec || sameCluster(c.spec, spec) {
+				c.spec = spec
+				return c, nil
+			}
+		}
+	}
+	opener := p.cfg.Openers[spec.Kind]
+	if opener == nil {
+		return nil, fmt.Errorf("runners of kind %s are not launched", spec.Kind)
+	}
+	provider, err := opener.Open(ctx, Target{Coordinator: p.cfg.Coordinator, Workspace: p.workspace, Spec: spec})
+	if err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	c := &cluster{Provider: provider, spec: spec, stop: stop, over: make(chan struct{})}
+	go func() {
+		defer close(c.over)
+		c.err = provider.Watch(watching, p.kick)
+		p.kick()
+	}()
+	p.clusters = append(p.clusters, c)
+	return c, nil
+}
+
+// sameCluster says whether two versions differ in nothing that a provider is made of.
+func sameCluster(a, b *protocol.RuntimeSpec) bool {
+	x, y := *a, *b
+	for _, s := range []*protocol.RuntimeSpec{&x, &y} {
+		s.Version, s.Description, s.Tags, s.Capabilities = "", "", nil, nil
+		s.MaxConcurrent, s.MemoryBudgetMB, s.CPUBudget, s.Warm, s.IdleSeconds = nil, nil, nil, 0, 0
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// drop gives up a cluster's client.
+func (p *pool) drop(c *cluster) {
+	c.stop()
+	<-c.over
+	for i := range p.clusters {
+		if p.clusters[i] == c {
+			p.clusters = append(p.clusters[:i], p.clusters[i+1:]...)
+			return
+		}
+	}
+}
+
+// failed notes that the cluster did not do what it was asked to, and when it is asked
+// again.
+func (p *pool) failed(action string, err error) {
+	delay := p.cfg.MaxBackoff
+	if p.failures < 16 {
+		delay = min(delay, p.cfg.Backoff<<p.failures)
+	}
+	p.failures++
+	p.notBefore = p.cfg.Now().Add(delay)
+	p.log.Warn("cluster failed", "action", action, "err", err, "again in", delay)
+	p.say(fmt.Sprintf("cannot %s: %s; trying again every %v or sooner", action, protocol.Clip(err.Error(), 400), p.cfg.MaxBackoff))
+	var auth *AuthError
+	if n := len(p.clusters); errors.As(err, &auth) && n > 0 {
+		// The next client is made with what the secret is by then.
+		p.drop(p.clusters[n-1])
+	}
+}
+
+func (p *pool) say(word string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.word = word
+}

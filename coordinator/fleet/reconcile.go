@@ -1,0 +1,417 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+const (
+	// callBound is how long one call of a cluster may take.
+	callBound = 30 * time.Second
+	// launchWidth is how many units are launched at a time.
+	launchWidth = 8
+	// listLag is how long a list may take to show what was launched.
+	listLag = 30 * time.Second
+	// tailBytes of a unit's output go into a failure.
+	tailBytes = 4 << 10
+)
+
+// look is one comparison of wanted with seen.
+type look struct {
+	*pool
+	now    time.Time
+	next   time.Duration // until something is due
+	units  map[string]seen
+	demand lease.Demand
+	words  map[string]string
+	// awaited are the units whose job is queued, by job, and the memory of those jobs.
+	awaited map[string]string
+	memory  int64
+}
+
+type seen struct {
+	Unit
+	on *cluster
+}
+
+// pass compares once and does what is missing. It returns after how long to look again
+// if nothing happens.
+func (p *pool) pass(ctx context.Context) time.Duration {
+	now := p.cfg.Now()
+	if wait := p.notBefore.Sub(now); wait > 0 && len(p.clusters) == 0 {
+		return wait
+	}
+	current, err := p.current(ctx)
+	if err != nil {
+		p.failed("reach its cluster", err)
+		return p.notBefore.Sub(now)
+	}
+	l := &look{pool: p, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
+		awaited: map[string]string{}}
+	if err := l.see(ctx, current); err != nil {
+		if ctx.Err() == nil {
+			p.failed("see what runs on its cluster", err)
+		}
+		return max(p.notBefore.Sub(now), settle)
+	}
+	if err := l.ask(ctx, current.spec); err != nil {
+		if ctx.Err() == nil {
+			p.log.Error("the queue does not say what is wanted", "err", err)
+		}
+		return p.cfg.Backoff
+	}
+	l.judge(ctx)
+	l.launch(ctx, current)
+	p.mu.Lock()
+	p.words = l.words
+	p.mu.Unlock()
+	return max(l.next, settle)
+}
+
+// due asks for a look at a moment.
+func (l *look) due(at time.Time) { l.next = min(l.next, at.Sub(l.now)) }
+
+// see reads the units that are there.
+func (l *look) see(ctx context.Context, current *cluster) error {
+	for _, c := range append([]*cluster(nil), l.clusters...) {
+		bounded, cancel := context.WithTimeout(ctx, callBound)
+		units, err := c.List(bounded)
+		cancel()
+		if err != nil && c == current {
+			return err
+		}
+		if err != nil {
+			l.log.Warn("cluster of an earlier version does not answer", "version", c.spec.Version, "err", err)
+			continue
+		}
+		for _, u := range units {
+			l.units[u.Name] = seen{u, c}
+			delete(l.launched, u.Name)
+		}
+		if len(units) == 0 && c != current {
+			l.drop(c)
+		}
+	}
+	for name, u := range l.launched {
+		if l.now.Sub(u.at) > listLag {
+			delete(l.launched, name)
+			continue
+		}
+		l.units[name] = seen{u.Unit, current}
+	}
+	for name := range l.marks {
+		if _, there := l.units[name]; !there {
+			delete(l.marks, name)
+		}
+	}
+	return nil
+}
+
+// ask reads what the queue wants, and where the jobs of units stand. It comes after
+// see: what a unit did before it ended is in the queue by then.
+func (l *look) ask(ctx context.Context, spec *protocol.RuntimeSpec) (err error) {
+	var ids []string
+	asked := map[string]bool{}
+	for _, u := range l.units {
+		if !asked[u.Job] {
+			asked[u.Job] = true
+			ids = append(ids, u.Job)
+		}
+	}
+	concurrent, _ := spec.Limits()
+	// Twice the slots, for jobs that are skipped because they do not fit.
+	l.demand, err = l.cfg.Queue.Demand(ctx, l.name, 2*concurrent, ids)
+	if err != nil {
+		return err
+	}
+	holders := map[string]string{}
+	for _, h := range l.demand.Leases {
+		unit, known := l.holders[h.Runner]
+		if !known {
+			unit = l.unitOf(ctx, h.Runner)
+		}
+		holders[h.Runner] = unit
+	}
+	l.holders = holders
+	return nil
+}
+
+// unitOf is the unit that a runner runs in; "" if nobody launched it.
+func (l *look) unitOf(ctx context.Context, runner string) string {
+	r, err := l.cfg.Runners.Get(ctx, l.workspace, runner)
+	if err != nil {
+		l.log.Debug("runner is not known", "runner", runner, "err", err)
+	}
+	return r.Unit
+}
+
+// judge goes through the units and does what follows from where their jobs stand.
+func (l *look) judge(ctx context.Context) {
+	held := map[string]bool{}
+	for _, u := range l.units {
+		job, known := l.demand.Jobs[u.Job]
+		switch {
+		case known && job.State == lease.Leased && l.holders[job.Lease.Runner] == u.Name:
+			held[u.Job] = true
+			l.mark(u.Name).unwanted = time.Time{}
+			l.held(ctx, u, job)
+		case known && job.State == lease.Queued && !job.Delayed && u.Attempt == job.Attempt+1:
+			l.mark(u.Name).unwanted = time.Time{}
+			l.await(ctx, u, job)
+		default:
+			l.sweep(ctx, u)
+		}
+	}
+	// A runner of ours that holds a lease, and whose unit is not there any more.
+	for _, h := range l.demand.Leases {
+		if unit := l.holders[h.Runner]; unit != "" && !held[h.Job] {
+			gone := Trouble{Cause: CauseEvicted, Message: "it is not on the cluster any more"}
+			l.cfg.Runs.Foretell(h.Job, h.Attempt, failure(&Unit{Name: unit}, &gone, Needs{}, false))
+		}
+	}
+}
+
+func (l *look) mark(unit string) *marks {
+	m := l.marks[unit]
+	if m == nil {
+		m = &marks{}
+		l.marks[unit] = m
+	}
+	return m
+}
+
+// since sets a mark when it is first asked for, and returns how long that is ago.
+func (l *look) since(at *time.Time) time.Duration {
+	if at.IsZero() {
+		*at = l.now
+	}
+	return l.now.Sub(*at)
+}
+
+// held is for the unit whose runner holds the lease of its job.
+func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
+	t := u.Trouble
+	switch {
+	case u.State == Ended && t == nil:
+		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
+	case t == nil || !t.Final && u.State != Ended:
+		return
+	}
+	f := failure(&u.Unit, t, l.needs(ctx, u.Job), false)
+	if !t.Dead {
+		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
+		return
+	}
+	f.LogTail = l.tail(ctx, u)
+	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
+		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
+		l.due(l.now.Add(l.cfg.Backoff))
+		return
+	}
+	l.log.Info("attempt ended by its cluster", "run", u.Job, "unit", u.Name, "cause", t.Cause)
+}
+
+// await is for a unit whose job waits for its runner.
+func (l *look) await(ctx context.Context, u seen, job lease.JobState) {
+	l.awaited[u.Job] = u.Name
+	l.memory += job.MemoryMB
+	m, t := l.mark(u.Name), u.Trouble
+	waited := l.since(&m.awaited)
+	switch {
+	case u.State == Ended && t == nil:
+		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
+	case t == nil && waited >= l.cfg.TokenLife:
+		t = &Trouble{Cause: CauseStart, Message: fmt.Sprintf("its runner did not come within %v", l.cfg.TokenLife)}
+		l.unplaced(ctx, u, failure(&u.Unit, t, l.needs(ctx, u.Job), true))
+		return
+	case t == nil:
+		m.trouble = time.Time{}
+		l.due(m.awaited.Add(l.cfg.TokenLife))
+		l.words[u.Job] = fmt.Sprintf("unit %s is %s%s", u.Name, u.State, on(u.Node))
+		return
+	}
+	if t.Final || u.State == Ended {
+		l.unplaced(ctx, u, failure(&u.Unit, t, l.needs(ctx, u.Job), true))
+		return
+	}
+	troubled := l.since(&m.trouble)
+	if troubled >= l.cfg.PendingTimeout {
+		l.unplaced(ctx, u, overdue(failure(&u.Unit, t, l.needs(ctx, u.Job), true), troubled, l.cfg.PendingTimeout))
+		return
+	}
+	l.due(m.trouble.Add(l.cfg.PendingTimeout))
+	l.words[u.Job] = fmt.Sprintf("unit %s waits: %s: %s", u.Name, t.Cause, protocol.Clip(t.Message, 600))
+}
+
+func on(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " on node " + node
+}
+
+// unplaced ends the attempt that a unit was for. The unit is not wanted any more, and
+// the next look sees that.
+func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
+	l.words[u.Job] = f.Message
+	if u.State == Ended || u.State == Running {
+		f.LogTail = l.tail(ctx, u)
+	}
+	if err := l.cfg.Runs.Unplaced(ctx, u.Job, u.Attempt-1, f); err != nil {
+		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
+	} else {
+		l.log.Info("unit came to nothing", "run", u.Job, "unit", u.Name, "reason", f.Reason, "message", f.Message)
+	}
+	l.due(l.now.Add(settle))
+}
+
+// sweep terminates a unit that has not been wanted for Grace.
+func (l *look) sweep(ctx context.Context, u seen) {
+	m := l.mark(u.Name)
+	if l.since(&m.unwanted) < l.cfg.Grace {
+		l.due(m.unwanted.Add(l.cfg.Grace))
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	if err := u.on.Terminate(bounded, u.Name); err != nil {
+		l.log.Warn("unit could not be terminated", "unit", u.Name, "err", err)
+		l.due(l.now.Add(l.cfg.Backoff))
+		return
+	}
+	m.unwanted = l.now // if it is still there after another Grace, it is told again
+	l.due(m.unwanted.Add(l.cfg.Grace))
+	l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+}
+
+// needs of a run; what cannot be read is not declared.
+func (l *look) needs(ctx context.Context, run string) Needs {
+	n, err := l.cfg.Runs.Needs(ctx, run)
+	if err != nil {
+		l.log.Warn("the needs of a run are not known", "run", run, "err", err)
+	}
+	return n
+}
+
+// tail is the end of what a unit printed, if it can be read.
+func (l *look) tail(ctx context.Context, u seen) string {
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	out, err := u.on.Output(bounded, u.Name, tailBytes)
+	if err != nil {
+		l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
+	}
+	return string(out)
+}
+
+// launch makes the units that are missing, in the queue's order, as far as the limits
+// of the pool admit.
+func (l *look) launch(ctx context.Context, current *cluster) {
+	type wanted struct {
+		lease.Waiting
+		unit string
+	}
+	var all []wanted
+	slots := l.demand.Use.Limit.MaxConcurrent - l.demand.Use.Leases - len(l.awaited)
+	budget := l.demand.Use.Limit.MemoryMB
+	memory := l.demand.Use.MemoryMB + l.memory
+	full := ""
+	for _, w := range l.demand.Next {
+		unit := UnitName(w.Job, w.Attempt+1)
+		if l.awaited[w.Job] == unit {
+			if l.units[unit].State == Launching && l.launched[unit].Name == "" {
+				all = append(all, wanted{w, unit}) // its launch was cut off
+			}
+			continue
+		}
+		_, leaving := l.units[unit]
+		mb := w.Requirements.MemoryMB
+		switch {
+		case leaving: // it is being removed
+		case slots <= 0:
+			full = fmt.Sprintf("waits for a slot: %d of %d in use", l.demand.Use.Limit.MaxConcurrent-slots, l.demand.Use.Limit.MaxConcurrent)
+		case budget > 0 && mb > 0 && memory+mb > budget:
+			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", memory, budget, mb)
+		default:
+			slots--
+			memory += mb
+			all = append(all, wanted{w, unit})
+		}
+	}
+	if wait := l.notBefore.Sub(l.now); wait > 0 {
+		l.due(l.notBefore) // what it waits for has been said
+		return
+	}
+	var mu sync.Mutex
+	var failed error
+	group, bounded := errgroup.WithContext(ctx)
+	group.SetLimit(launchWidth)
+	for _, w := range all {
+		group.Go(func() error {
+			word, err := l.launchOne(bounded, current, w.Waiting, w.unit)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errors.Join(failed, err)
+				return err // the others would fail as well
+			}
+			l.words[w.Job] = word
+			if l.units[w.unit].Name == "" {
+				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: w.Job, Attempt: w.Attempt + 1, State: Pending}, l.now}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // failed has them all
+	switch {
+	case ctx.Err() != nil:
+	case failed != nil:
+		l.failed("launch", first(failed))
+		l.due(l.notBefore)
+	default:
+		l.failures = 0
+		l.say(full)
+	}
+}
+
+// first is the first of joined errors: the others are of the same kind.
+func first(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return first(joined.Unwrap()[0])
+	}
+	return err
+}
+
+func (l *look) launchOne(ctx context.Context, c *cluster, w lease.Waiting, unit string) (word string, err error) {
+	needs, err := l.cfg.Runs.Needs(ctx, w.Job)
+	if err != nil {
+		return "", err
+	}
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	err = c.Launch(bounded, Order{
+		Unit: unit, Job: w.Job, Attempt: w.Attempt + 1, URL: l.cfg.URL,
+		Token: func(ctx context.Context) (string, error) {
+			return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, unit, w.Job, l.cfg.TokenLife)
+		},
+		Image: needs.Image, CPU: needs.CPU, MemoryMB: needs.MemoryMB, GPU: needs.GPU, Deadline: needs.Deadline,
+	})
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
+		f := failure(&Unit{Name: unit}, t, needs, true)
+		return f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
+	}
+	if err == nil {
+		l.log.Info("unit launched", "run", w.Job, "unit", unit)
+	}
+	return fmt.Sprintf("unit %s is %s", unit, Pending), err
+}

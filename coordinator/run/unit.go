@@ -1,0 +1,141 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
+	"github.com/everdict/everdict/protocol"
+)
+
+// A unit is what the fleet launches on a cluster for one attempt of a run: its runner
+// takes that run and no other. What the cluster says of it reaches the run here.
+
+// Launcher says what becomes of the runs of a runtime whose runners are launched.
+type Launcher interface {
+	// Why is, in one sentence, what a queued run of a runtime waits for; false: this
+	// runtime's runners are not launched, or nothing is known yet.
+	Why(workspace, runtime, run string) (sentence string, ok bool)
+}
+
+// OnLaunch sets who launches runners.
+func (s *Service) OnLaunch(l Launcher) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.launcher = l
+}
+
+// Unplaced ends an attempt of a queued run that no runner came for, because of what
+// the cluster said. before is the epoch of the attempt before it. A failure that a
+// retry can help brings the run back into the queue, as often as it may be tried. A
+// run that has gone on meanwhile is left alone, which is no error.
+func (s *Service) Unplaced(ctx context.Context, run string, before int64, f protocol.Failure) error {
+	_, err := s.queue.Unplaced(ctx, run, before, lease.Unplaced{Reason: f.Message, Final: !f.Retryable}, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		at := protocol.At(ev.At)
+		err := s.cfg.Store.PutAttempt(tx, run, protocol.Attempt{Attempt: ev.Attempt, Outcome: protocol.AttemptReleased, Message: f.Message, EndedAt: &at})
+		if err != nil || ev.Kind != lease.JobSettled {
+			return err
+		}
+		last := spent(f, ev)
+		err = s.cfg.Store.UpdateRun(tx, run, func(r *protocol.Run) error {
+			fail(r, &last, at)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.event(tx, ev, protocol.RunSettled, last.Message)
+	}))
+	if lease.Moved(err) {
+		return nil
+	}
+	return err
+}
+
+// spent is the failure that ended the last attempt of a run.
+func spent(f protocol.Failure, ev *lease.Event) protocol.Failure {
+	if ev.Outcome != lease.Exhausted {
+		return f
+	}
+	f.Message = fmt.Sprintf("%s; attempts lost: %d, the limit is %d", f.Message, ev.Failures, ev.MaxAttempts)
+	if f.Limit == nil {
+		f.Limit = &protocol.Limit{Name: "maxAttempts", Unit: "attempts", Configured: float64(ev.MaxAttempts), Measured: float64(ev.Failures)}
+	}
+	return f
+}
+
+// Ended ends the attempt that holds a lease, because the cluster says that its process
+// is over: nothing of it runs any more. A result that the runner has sent before goes
+// before this.
+func (s *Service) Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error {
+	h := Holder{Runner: protocol.Runner{ID: l.Runner}}
+	if r, err := s.cfg.Runners.Get(ctx, l.Workspace, l.Runner); err == nil {
+		h.Runner = r
+	}
+	f.RunnerID = l.Runner
+	if !l.Started {
+		f.Stage = protocol.StageDispatch
+	}
+	result := &protocol.CaseResult{
+		EvidenceVersion: protocol.EvidenceVersion, Snapshot: protocol.Snapshot{Kind: protocol.EnvPrompt},
+		Trace: []protocol.TraceEvent{}, Scores: []protocol.Score{}, Failure: &f, Provenance: h.provenance(l.Attempt),
+	}
+	bound(result)
+	_, err := s.finish(ctx, l.Ref, h, result)
+	return err
+}
+
+// Foretell says why the lease of an attempt will end without a result, where the
+// cluster does not know whether its process is over: then the lease has to run out.
+func (s *Service) Foretell(run string, attempt int64, f protocol.Failure) {
+	s.foretold.put(run, attempt, f)
+}
+
+// foretold are the failures that leases which run out will have had, by run.
+type foretold struct {
+	mu   sync.Mutex
+	runs map[string]foretelling
+}
+
+type foretelling struct {
+	attempt int64
+	failure protocol.Failure
+}
+
+func (f *foretold) put(run string, attempt int64, failure protocol.Failure) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.runs == nil {
+		f.runs = map[string]foretelling{}
+	}
+	f.runs[run] = foretelling{attempt, failure}
+}
+
+// of is what was foretold of the attempt that an event ends by the coordinator's clock;
+// nil: nothing.
+func (f *foretold) of(ev *lease.Event) *protocol.Failure {
+	if ev.Cause != lease.CauseExpired && ev.Cause != lease.CauseRestart {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	told, ok := f.runs[ev.Job]
+	if !ok || told.attempt != ev.Attempt {
+		return nil
+	}
+	failure := told.failure
+	failure.RunnerID = ev.Runner
+	return &failure
+}
+
+// over forgets what concerned an attempt that is over.
+func (f *foretold) over(ev *lease.Event) {
+	if ev.Kind != lease.JobSettled && ev.Kind != lease.JobRequeued {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.runs, ev.Job)
+}
