@@ -70,6 +70,11 @@ type Config struct {
 	// ExitWhenIdle makes the runner drain by itself after it was connected for so long
 	// without an attempt; 0: never.
 	ExitWhenIdle time.Duration
+	// Once makes the runner drain by itself when its first attempt has ended.
+	Once bool
+	// DeliverTimeout is how long a runner that leaves tries to deliver its results.
+	// Default 10 s.
+	DeliverTimeout time.Duration
 	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
@@ -114,6 +119,9 @@ type Runner struct {
 func New(cfg Config) *Runner {
 	if cfg.Slots <= 0 {
 		cfg.Slots = 1
+	}
+	if cfg.DeliverTimeout == 0 {
+		cfg.DeliverTimeout = giveBackBound
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -215,11 +223,11 @@ func (r *Runner) leaveBy(ctx context.Context) error {
 }
 
 // leave stops what still runs, gives it back, and delivers results for at most
-// giveBackBound. What cannot be delivered stays in the outbox for the next start.
+// DeliverTimeout. What cannot be delivered stays in the outbox for the next start.
 func (r *Runner) leave() error {
 	r.stopAll(&executor.Stopped{Reason: executor.StopDrained, Message: "the runner is shutting down"})
 	r.attempts.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
+	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.DeliverTimeout)
 	defer cancel()
 	if err := r.out.Drained(ctx); err != nil {
 		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())

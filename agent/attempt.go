@@ -83,6 +83,10 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		stop(nil)
 		<-tenure
 		go a.delivered()
+		if r.cfg.Once {
+			r.Drain()
+			return
+		}
 		if again {
 			// What this machine has just failed at, such as writing to its disk, it
 			// would fail at again at once: it would use up the run's attempts, and

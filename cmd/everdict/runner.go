@@ -15,16 +15,9 @@ import (
 	"github.com/everdict/everdict/agent/harness/builtin"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/cmd/member"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
-)
-
-// Exit codes of a runner, so that whatever starts it again knows whether to.
-const (
-	exitGaveBack = 3 // the drain timeout passed: unfinished runs were given back
-	exitRevoked  = 4 // revoked, or never paired here: pair it again
-	exitTakeOver = 5 // another process uses the credential
-	exitUpdate   = 6 // too old for the coordinator
 )
 
 // credentialFile is where a runner keeps its token, below its state directory.
@@ -32,7 +25,7 @@ const credentialFile = "credential"
 
 func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	if o.PoolToken != "" {
-		m, err := newMember(o)
+		m, err := newPoolMember(o)
 		if err != nil {
 			return err
 		}
@@ -94,7 +87,7 @@ func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) 
 			err = errors.New("this is a pool token: give it as --pool-token")
 		case !strings.HasPrefix(string(token), protocol.RunnerTokenPrefix):
 			// What lies in a wrong file is not sent anywhere.
-			err = &cli.ExitError{Code: exitRevoked, Err: cli.Advise(
+			err = &cli.ExitError{Code: member.ExitRevoked, Err: cli.Advise(
 				fmt.Errorf("what --pair was given is no runner token: these begin with %s", protocol.RunnerTokenPrefix),
 				"everdict runners pair --token-file PATH writes one; an API key (ak_...) is for other commands")}
 		}
@@ -102,7 +95,7 @@ func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) 
 	}
 	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)
 	if errors.Is(err, os.ErrNotExist) {
-		err = &cli.ExitError{Code: exitRevoked,
+		err = &cli.ExitError{Code: member.ExitRevoked,
 			Err: cli.Advise(fmt.Errorf("this machine is not paired: there is no token in %s", o.StateDir),
 				"everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
 	}
@@ -160,22 +153,8 @@ func drive(ctx context.Context, r *agent.Runner, hurry <-chan struct{}) error {
 }
 
 func exitCode(err error) error {
-	var (
-		drained *agent.DrainedError
-		revoked *link.RevokedError
-		taken   *link.TakenOverError
-		update  *link.UpdateRequiredError
-		locked  *agent.LockedError
-	)
-	switch {
-	case errors.As(err, &drained):
-		return &cli.ExitError{Code: exitGaveBack, Err: err}
-	case errors.As(err, &revoked):
-		return &cli.ExitError{Code: exitRevoked, Err: err}
-	case errors.As(err, &taken), errors.As(err, &locked):
-		return &cli.ExitError{Code: exitTakeOver, Err: err}
-	case errors.As(err, &update):
-		return &cli.ExitError{Code: exitUpdate, Err: err}
+	if code := member.ExitCode(err); code != 0 && code != member.ExitFailed {
+		return &cli.ExitError{Code: code, Err: err}
 	}
 	return err
 }
