@@ -129,14 +129,35 @@ func TestFileLengths(t *testing.T) {
 // cluster client.
 func TestRunnerLinks(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("go", "list", "-deps", "./agent/...").Output()
+	out, err := exec.Command("go", "list", "-deps", "./agent/...", "./cmd/job-runner", "./cmd/member").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
 	for dep := range strings.FieldsSeq(string(out)) {
 		for _, banned := range []string{"mattn/go-sqlite3", "k8s.io/", "hashicorp/nomad", module + "lease", module + "coordinator"} {
 			if strings.Contains(dep, banned) {
-				t.Errorf("agent links %s", dep)
+				t.Errorf("a runner links %s", dep)
+			}
+		}
+	}
+}
+
+// TestClusterClients checks that a cluster's client is imported by the package that is
+// named for it alone.
+func TestClusterClients(t *testing.T) {
+	t.Parallel()
+	for _, file := range goFiles(t) {
+		dir := filepath.ToSlash(filepath.Dir(file))
+		if dir == "coordinator/fleet/kube" || dir == "e2e/kube" || strings.HasPrefix(dir, "e2e/k8s") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range f.Imports {
+			if strings.HasPrefix(strings.Trim(imp.Path.Value, `"`), "k8s.io/") {
+				t.Errorf("%s imports %s: only coordinator/fleet/kube knows Kubernetes", file, imp.Path.Value)
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/everdict/everdict/coordinator/api"
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
+	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/gateway"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
@@ -48,6 +49,8 @@ type Config struct {
 	// Local says that a runner inside this process will serve the runtime
 	// "local"; see LocalRunner.
 	Local bool
+	// Launch says how runners are launched on clusters; see Launch.
+	Launch Launch
 	// Lease and Timing are the clocks of the queue and of the sessions; OnChange,
 	// Committed and Log are set here.
 	Lease  lease.Config
@@ -73,6 +76,7 @@ type Coordinator struct {
 	keys     *auth.Keys
 	evidence *evidence.Store
 	gateway  *gateway.Gateway
+	fleet    *fleet.Fleet // nil: none are launched
 	api      *api.Server
 }
 
@@ -105,13 +109,21 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if c.evidence, err = evidence.Open(evidence.Config{Dir: filepath.Join(cfg.DataDir, "evidence")}); err != nil {
 		return nil, err
 	}
+	name, err := identity(ctx, st)
+	if err != nil {
+		return nil, err
+	}
 	harnesses := registry.New(st, nil)
 	var secrets *secret.Vault
-	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st,
+	openers := clusters(&cfg, func() *secret.Vault { return secrets })
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name),
 		MissingSecrets: func(ctx context.Context, workspace string, names []string) ([]string, error) {
 			return secrets.MissingNames(ctx, workspace, names)
 		},
 		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
+			if c.fleet != nil {
+				c.fleet.RuntimeChanged(workspace, latest)
+			}
 			return c.runs.RuntimeChanged(ctx, workspace, latest)
 		}})
 	secrets, err = secret.OpenWith(ctx, secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys),
@@ -131,6 +143,9 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		if c.gateway != nil {
 			c.gateway.Committed(events)
 		}
+		if c.fleet != nil {
+			c.fleet.Committed(events)
+		}
 	}
 	if q.Limit == nil {
 		q.Limit = &lease.Limit{} // a paired machine's slots are its own limit
@@ -144,6 +159,9 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	if err := c.runs.Bind(ctx, c.queue); err != nil {
 		return nil, err
+	}
+	if c.fleet = c.launch(openers, name); c.fleet != nil {
+		c.runs.OnLaunch(c.fleet)
 	}
 	// Before the first runner is back: the queue does not keep the limits of pools.
 	if err := runtimes.Announce(ctx); err != nil {
@@ -215,6 +233,9 @@ func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace ti
 	group, failed := errgroup.WithContext(background)
 	group.Go(func() error { return c.queue.Run(background) })
 	group.Go(func() error { return c.runners.Run(background) })
+	if c.fleet != nil {
+		group.Go(func() error { return c.fleet.Run(background) })
+	}
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("coordinator: serve: %w", err)

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -138,4 +140,20 @@ func (f *foretold) over(ev *lease.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.runs, ev.Job)
+}
+
+// Declared is what the case and the harness of a run declare: the image, the resources
+// (the case wins), and how long the harness may take.
+func (s *Service) Declared(ctx context.Context, run string) (image string, r protocol.Resources, timeout time.Duration, err error) {
+	sp, err := s.spec(ctx, run)
+	if err != nil {
+		return "", r, 0, err
+	}
+	for _, d := range []*protocol.Resources{sp.Harness.Resources, sp.Case.Resources} {
+		if d == nil {
+			continue
+		}
+		r.CPU, r.MemoryMB, r.GPU = cmp.Or(d.CPU, r.CPU), cmp.Or(d.MemoryMB, r.MemoryMB), cmp.Or(d.GPU, r.GPU)
+	}
+	return cmp.Or(sp.Case.Image, sp.Harness.Image), r, time.Duration(sp.Case.TimeoutSec) * time.Second, nil
 }

@@ -28,6 +28,8 @@ type Subject struct {
 	Silent *protocol.RuntimeSpec
 	// MissingImage and BadImage are an image that is nowhere and a name that is none.
 	MissingImage, BadImage string
+	// OtherImage is one that is there and does not have the runner in it.
+	OtherImage string
 	// Evict takes a unit away, as a person with a right to does.
 	Evict func(ctx context.Context, unit string) error
 	// Patience is how long the cluster may take for what a case waits for. Default 60 s.
@@ -47,6 +49,7 @@ func Run(t *testing.T, s Subject) {
 		{"an exit code is told", exitCode},
 		{"launched twice is one unit", launchedTwice},
 		{"a launch that was cut off is completed", cutOff},
+		{"the runner is brought into the job's image", otherImage},
 		{"F16 an image that is nowhere", missingImage},
 		{"F16 a name that is no image", badImage},
 		{"a unit that fits nowhere", fitsNowhere},
@@ -249,6 +252,18 @@ func cutOff(t *testing.T, w *world) {
 	w.p = w.open()
 	w.launch(o)
 	w.until(o.Unit, "it runs and ends", func(u fleet.Unit) bool { return ended(u) && u.Trouble == nil })
+}
+
+func otherImage(t *testing.T, w *world) {
+	o := w.order("other", "say in another image; exit 0")
+	o.Image = w.OtherImage
+	w.launch(o)
+	if u := w.until(o.Unit, "it ends", ended); u.Trouble != nil {
+		t.Errorf("trouble %+v, want none", u.Trouble)
+	}
+	if out, err := w.p.Output(t.Context(), o.Unit, 1000); err != nil || string(out) != "in another image\n" {
+		t.Errorf("output %q, %v", out, err)
+	}
 }
 
 func missingImage(t *testing.T, w *world) {

@@ -15,7 +15,7 @@ func TestCluster(t *testing.T) {
 	fleettest.Run(t, fleettest.Subject{
 		Opener: c, Spec: protocol.RuntimeSpec{Kind: protocol.RuntimeK8s},
 		Wrong: protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, AuthSecret: "wrong"}, Names: "wrong",
-		MissingImage: "missing:1", BadImage: "UPPER::bad",
+		MissingImage: "missing:1", OtherImage: "other:1", BadImage: "UPPER::bad",
 		Evict: func(_ context.Context, unit string) error { c.Evict(unit); return nil },
 	})
 }

@@ -98,7 +98,7 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 			{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		},
 		Containers: []corev1.Container{{
-			Name: container, Image: t.Spec.Image, ImagePullPolicy: cfg.ImagePullPolicy,
+			Name: container, Image: t.Spec.Image, ImagePullPolicy: corev1.PullPolicy(cfg.ImagePullPolicy),
 			Env: []corev1.EnvVar{
 				{Name: "EVERDICT_API_URL", Value: o.URL},
 				{Name: "EVERDICT_JOIN_TOKEN_FILE", Value: tokenDir + "/" + tokenKey},
@@ -134,7 +134,7 @@ func carry(spec *corev1.PodSpec, cfg *Config, t fleet.Target, image string) {
 	mount := corev1.VolumeMount{Name: "bin", MountPath: binDir}
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "bin", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	spec.InitContainers = []corev1.Container{{
-		Name: "install", Image: t.Spec.Image, ImagePullPolicy: cfg.ImagePullPolicy, Args: []string{"install", binDir + "/" + runnerBin},
+		Name: "install", Image: t.Spec.Image, ImagePullPolicy: corev1.PullPolicy(cfg.ImagePullPolicy), Args: []string{"install", binDir + "/" + runnerBin},
 		VolumeMounts: []corev1.VolumeMount{mount}, SecurityContext: restricted(), Resources: spec.Containers[0].Resources,
 	}}
 	c := &spec.Containers[0]

@@ -28,8 +28,9 @@ type Config struct {
 	// HostNetwork puts units into their node's network, for a coordinator that listens
 	// on the node's loopback. The restricted Pod security standard forbids it.
 	HostNetwork bool
-	// ImagePullPolicy of the runner's image. Default: the cluster's own.
-	ImagePullPolicy corev1.PullPolicy
+	// ImagePullPolicy of units: Always, IfNotPresent or Never. Default: the cluster's
+	// own choice.
+	ImagePullPolicy string
 	// User that units run as. Default 20250; negative: the image's own.
 	User int64
 	Log  *slog.Logger

@@ -1,0 +1,193 @@
+// Command job-runner is the runner of one run, for images that a cluster starts. It
+// joins with the token of its unit, pulls its run, carries it out as processes in its
+// own container, delivers the evidence, and ends.
+//
+//	job-runner               works; all settings are variables, see below
+//	job-runner install PATH  copies itself to PATH, for containers of other images
+//	job-runner version
+//
+// Variables:
+//
+//	EVERDICT_API_URL          address of the coordinator
+//	EVERDICT_JOIN_TOKEN_FILE  file of the token, which is good once
+//	EVERDICT_CA_FILE          PEM file of certificates to trust beside the system's
+//	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
+//	EVERDICT_IMAGE            image of this container, if it is the run's own
+//	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
+//	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
+//	EVERDICT_LOG_LEVEL        debug, info, warn or error; default info
+//
+// The exit codes are those of "everdict runner": 0 done, 3 the run was given back, 4 the
+// token is not good, 5 another process has the identity, 6 too old for the coordinator,
+// 2 anything else.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/sandbox/process"
+	"github.com/everdict/everdict/agent/sandbox/unit"
+	"github.com/everdict/everdict/cmd/member"
+	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// version is set by the build.
+var version = "dev"
+
+const (
+	// idle is how long the runner waits for its run: others may have taken it.
+	idle = 2 * time.Minute
+	// deliver is how long it tries to hand its result over, a restart of the
+	// coordinator included.
+	deliver = 10 * time.Minute
+)
+
+func main() {
+	if len(os.Args) > 1 {
+		os.Exit(command(os.Args[1:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := run(ctx, os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "job-runner:", err)
+	}
+	os.Exit(member.ExitCode(err))
+}
+
+func command(args []string) int {
+	switch {
+	case args[0] == "version":
+		fmt.Println(version)
+		return 0
+	case args[0] == "install" && len(args) == 2:
+		if err := install(args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, "job-runner:", err)
+			return member.ExitFailed
+		}
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "usage: job-runner | job-runner install PATH | job-runner version")
+	return member.ExitFailed
+}
+
+// install copies this program.
+func install(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(self)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// run is the life of the runner.
+func run(ctx context.Context, getenv func(string) string) error {
+	log, err := logger(getenv("EVERDICT_LOG_LEVEL"))
+	if err != nil {
+		return err
+	}
+	drain, err := duration(getenv, "EVERDICT_DRAIN_TIMEOUT", 15*time.Second)
+	if err != nil {
+		return err
+	}
+	joining, err := duration(getenv, "EVERDICT_JOIN_TIMEOUT", 5*time.Minute)
+	if err != nil {
+		return err
+	}
+	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
+	if url == "" {
+		return errors.New("EVERDICT_API_URL is not set")
+	}
+	token, err := agent.ReadCredential("file:"+getenv("EVERDICT_JOIN_TOKEN_FILE"), nil)
+	if err != nil {
+		return err
+	}
+	joined, err := join(ctx, joining, member.Config{URL: url, CAFile: caFile, Token: token, Version: version, Log: log})
+	if err != nil {
+		return err
+	}
+	if err := process.HideSelf(); err != nil {
+		log.Warn("other programs of this user can look into the runner", "err", err)
+	}
+	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
+	// The container is the enclosure, and there is nothing of others in it to hide.
+	processes := process.New(process.Config{NoMask: true})
+	defer processes.Close()
+	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
+	r := agent.New(agent.Config{
+		URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
+		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
+		Capabilities: capabilities(ctx, sandbox.Image != ""),
+		StateDir:     filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
+		Driver: sandbox, Images: sandbox, Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
+	})
+	go func() {
+		<-ctx.Done()
+		r.Drain()
+	}()
+	return r.Run(context.WithoutCancel(ctx))
+}
+
+// join tries for a while: a unit whose coordinator is gone is not to wait for ever.
+func join(ctx context.Context, most time.Duration, cfg member.Config) (*protocol.Joined, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the coordinator at %s did not answer within %v", cfg.URL, most))
+	defer cancel()
+	joined, err := member.Join(bounded, cfg)
+	if err != nil && bounded.Err() != nil {
+		err = fmt.Errorf("%w: %w", context.Cause(bounded), err)
+	}
+	return joined, err
+}
+
+// capabilities are what the container offers. A run that names an image needs docker,
+// which this is where the container is of that image.
+func capabilities(ctx context.Context, ownImage bool) []string {
+	found := agent.DetectCapabilities(ctx, nil)
+	if ownImage {
+		found = append(found, protocol.CapDocker)
+	}
+	return found
+}
+
+func logger(level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
+		return nil, fmt.Errorf("EVERDICT_LOG_LEVEL: %w", err)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
+}
+
+func duration(getenv func(string) string, name string, byDefault time.Duration) (time.Duration, error) {
+	s := getenv(name)
+	if s == "" {
+		return byDefault, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%s is %q: want a duration such as 15s", name, s)
+	}
+	return d, nil
+}

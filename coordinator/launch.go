@@ -1,0 +1,89 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/kube"
+	"github.com/everdict/everdict/coordinator/registry"
+	"github.com/everdict/everdict/coordinator/run"
+	"github.com/everdict/everdict/coordinator/secret"
+	"github.com/everdict/everdict/coordinator/store"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Launch says how runners are launched on the clusters of registered runtimes.
+type Launch struct {
+	// URL is where launched runners find the coordinator; empty: none are launched, and
+	// runners join pools with tokens alone.
+	URL string
+	// HostNetwork, ImagePullPolicy and User are as in kube.Config.
+	HostNetwork     bool
+	ImagePullPolicy string
+	User            int64
+	// Grace and PendingTimeout are as in fleet.Config.
+	Grace, PendingTimeout time.Duration
+}
+
+// deadlineSlack is what an attempt may take beside its harness: to set up, to install,
+// to wait for a person, to grade. After it a cluster ends the unit, as a backstop; what
+// ends an attempt in time is its runner.
+const deadlineSlack = 2 * time.Hour
+
+// clusters are the technologies on which runners are launched, by kind of runtime.
+func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener {
+	return map[string]fleet.Opener{protocol.RuntimeK8s: kube.New(kube.Config{
+		Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
+		User: cfg.Launch.User, Log: cfg.Log,
+	})}
+}
+
+// identity is the name under which a coordinator's units are known on clusters.
+func identity(ctx context.Context, st *store.Store) (string, error) {
+	return st.Identity(ctx, protocol.NewID("crd_"))
+}
+
+// probers ask clusters, launched on or not.
+func probers(openers map[string]fleet.Opener, identity string) map[string]registry.Prober {
+	all := map[string]registry.Prober{}
+	for kind, opener := range openers {
+		all[kind] = fleet.Prober{Opener: opener, Coordinator: identity}
+	}
+	return all
+}
+
+// launch makes the fleet; nil if nothing is launched.
+func (c *Coordinator) launch(openers map[string]fleet.Opener, identity string) *fleet.Fleet {
+	l := &c.cfg.Launch
+	if l.URL == "" {
+		return nil
+	}
+	return fleet.New(fleet.Config{
+		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Openers: openers, Coordinator: identity, URL: l.URL,
+		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
+		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Log: c.log,
+	})
+}
+
+// launches is the run service as the fleet sees it.
+type launches struct{ *run.Service }
+
+// Needs implements fleet.Runs.
+func (l launches) Needs(ctx context.Context, run string) (fleet.Needs, error) {
+	image, r, timeout, err := l.Declared(ctx, run)
+	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Deadline: timeout + deadlineSlack}, err
+}
+
+// vault is the workspace's secrets as clusters see them.
+type vault struct{ open func() *secret.Vault }
+
+// Secret implements fleet.Secrets.
+func (v vault) Secret(ctx context.Context, workspace, name string) (string, error) {
+	value, err := v.open().Resolve(ctx, secret.Owner{Workspace: workspace}, protocol.SecretRef{SecretRef: name, Scope: protocol.SecretWorkspace})
+	if errors.Is(err, secret.ErrNotFound) {
+		err = fleet.ErrNoSecret
+	}
+	return value, err
+}

@@ -1,0 +1,143 @@
+//go:build kube
+
+package kube
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/fleettest"
+	"github.com/everdict/everdict/coordinator/fleet/kube"
+	"github.com/everdict/everdict/protocol"
+)
+
+// Images that e2e/k8s/images.sh makes.
+const (
+	unitImage   = "docker.io/everdict-test/unit:1"
+	runnerImage = "docker.io/everdict-test/runner:1"
+	caseImage   = "docker.io/everdict-test/case:1"
+)
+
+// kubeconfig is the admin's of the cluster under test.
+func kubeconfig(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("EVERDICT_KUBECONFIG")
+	if path == "" {
+		t.Fatal("EVERDICT_KUBECONFIG names no cluster: make test-k8s")
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func client(t testing.TB) *kubernetes.Clientset {
+	t.Helper()
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS, config.Burst = 200, 400
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// namespace makes one that lives as long as the test. It enforces the restricted Pod
+// security standard, unless privileged.
+func namespace(t testing.TB, privileged bool) string {
+	t.Helper()
+	level := "restricted"
+	if privileged {
+		level = "privileged"
+	}
+	ns, err := client(t).CoreV1().Namespaces().Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "everdict-test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": level},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client(t).CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete namespace %s: %v", ns.Name, err)
+		}
+	})
+	return ns.Name
+}
+
+// secrets of every workspace.
+type secrets map[string]string
+
+func (s secrets) Secret(_ context.Context, _, name string) (string, error) {
+	v, ok := s[name]
+	if !ok {
+		return "", fleet.ErrNoSecret
+	}
+	return v, nil
+}
+
+// unitPods are the Pods of a unit.
+func unitPods(ctx context.Context, c *kubernetes.Clientset, ns, unit string) ([]corev1.Pod, error) {
+	pods, err := c.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "everdict.dev/unit=" + unit})
+	if err != nil {
+		return nil, err
+	}
+	return pods.Items, nil
+}
+
+// force deletes the Pods of a unit as kubectl delete pod --force does.
+func force(ctx context.Context, c *kubernetes.Clientset, ns, unit string) error {
+	pods, err := unitPods(ctx, c, ns, unit)
+	for _, p := range pods {
+		zero := int64(0)
+		err = c.CoreV1().Pods(ns).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	}
+	return err
+}
+
+// swallow is an address that takes connections and answers nothing.
+func swallow(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return "https://" + l.Addr().String()
+}
+
+// TestConformance: the suite of every provider, against the real thing, in a namespace
+// that enforces the restricted Pod security standard.
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, false)
+	admin := kubeconfig(t)
+	wrong := strings.Split(admin, "users:")[0] + "users: [{name: admin, user: {token: nonsense}}]\n" +
+		"contexts: [{name: everdict, context: {cluster: everdict, user: admin}}]\ncurrent-context: everdict\n"
+	opener := kube.New(kube.Config{Secrets: secrets{"cluster": admin, "stale": wrong, "token": "nonsense"}, ImagePullPolicy: "Never", Log: quiet})
+	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, Image: unitImage, Namespace: ns, KubeconfigSecret: "cluster"}
+	bad, silent := spec, spec
+	bad.KubeconfigSecret = "stale"
+	silent.KubeconfigSecret, silent.Server, silent.AuthSecret = "", swallow(t), "token"
+	c := client(t)
+	fleettest.Run(t, fleettest.Subject{
+		Opener: opener, Spec: spec, Wrong: bad, Names: "kubeconfigSecret stale", Silent: &silent,
+		MissingImage: "docker.io/everdict-test/nowhere:0", BadImage: "UPPER::bad", OtherImage: caseImage,
+		Evict:    func(ctx context.Context, unit string) error { return force(ctx, c, ns, unit) },
+		Patience: 90 * time.Second,
+	})
+}
+
