@@ -1,0 +1,102 @@
+//go:build kube
+
+package kube
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+)
+
+// TestTheLimitHolds: a pool of two never has three Pods, whoever waits is told so, and
+// all runs are done.
+func TestTheLimitHolds(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
+		two := 2
+		s.MaxConcurrent = &two
+	})
+	wait, open := gate(t)
+	var ids []string
+	for range 6 {
+		ids = append(ids, h.Submit(on("run "+wait)))
+	}
+	h.Running(ids[0])
+	h.Running(ids[1])
+	blocked(t, h, ids[5], "waits for a slot: 2 of 2 in use")
+	open()
+	c := client(t)
+	house.Eventually(t, "all are done, at most two at a time", func() bool {
+		pods, err := c.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive := 0
+		for _, p := range pods.Items {
+			if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && p.Status.ContainerStatuses[0].State.Running != nil {
+				alive++
+			}
+		}
+		if alive > 2 {
+			t.Fatalf("%d Pods run at a time, want at most 2", alive)
+		}
+		for _, id := range ids {
+			if !h.Run(id).Status.Terminal() {
+				return false
+			}
+		}
+		return true
+	})
+	for _, id := range ids {
+		if run := h.Run(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+			t.Errorf("%s is %s, attempt %d, %+v", id, run.Status, run.Attempt, run.Failure)
+		}
+	}
+	noUnits(t, ns)
+}
+
+// TestP4_TheCoordinatorIsRestarted: a run in its Pod does not notice, one that waits is
+// launched by the next life, and no unit is made twice.
+func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
+		one := 1
+		s.MaxConcurrent = &one
+	})
+	wait, open := gate(t)
+	first, second := h.Submit(on("run "+wait)), h.Submit(on("run "+wait))
+	h.Running(first)
+	h.Stop()
+	h.Start()
+	h.Until(first, "it runs on", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning })
+	blocked(t, h, second, "waits for a slot: 1 of 1 in use")
+	open()
+	for _, id := range []string{first, second} {
+		if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+			t.Errorf("%s is %s, attempt %d, %+v; want it done at the first", id, run.Status, run.Attempt, run.Failure)
+		}
+	}
+	noUnits(t, ns)
+}
+
+// TestTheImageOfACase: the runner is brought into it.
+func TestTheImageOfACase(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	req := on("run of-the-case echo in its own image")
+	req.Case.Image = caseImage
+	id := h.Submit(req)
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded {
+		t.Fatalf("the run is %s, %+v", run.Status, run.Failure)
+	}
+	if log := logOf(t, h, id); !strings.Contains(log, "in its own image") {
+		t.Errorf("log %q", log)
+	}
+	noUnits(t, ns)
+}

@@ -1,0 +1,170 @@
+//go:build kube
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+)
+
+// launching is a house that launches on the cluster, and the runtime "cluster" in a
+// namespace of its own.
+func launching(t *testing.T, configure ...func(*coordinator.Config, *protocol.RuntimeSpec)) (h *house.House, ns string) {
+	t.Helper()
+	// The Pods are in the node's network, so that their runner finds the house on
+	// loopback; the restricted standard forbids that.
+	ns = namespace(t, true)
+	h = &house.House{T: t, Address: house.FreeAddress(t), Config: coordinator.Config{DataDir: t.TempDir(), Version: "test", Log: house.Log(t, "coordinator")}}
+	house.Quick(&h.Config)
+	h.Config.Launch = coordinator.Launch{URL: h.URL(), HostNetwork: true, ImagePullPolicy: "Never", Grace: 2 * time.Second, PendingTimeout: 5 * time.Second}
+	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "cluster", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "cluster-config"}
+	for _, f := range configure {
+		f(&h.Config, &spec)
+	}
+	h.Start()
+	t.Cleanup(h.Stop)
+	ctx := context.Background()
+	if err := h.Client.SetSecret(ctx, "cluster-config", protocol.SecretRequest{Value: kubeconfig(t)}); err != nil {
+		t.Fatal(err)
+	}
+	register(t, h, spec)
+	return h, ns
+}
+
+func register(t *testing.T, h *house.House, spec protocol.RuntimeSpec) {
+	t.Helper()
+	doc, err := json.Marshal(spec)
+	if err == nil {
+		_, err = h.Client.RegisterRuntime(context.Background(), doc)
+	}
+	if err != nil {
+		t.Fatalf("register the runtime: %v", err)
+	}
+}
+
+// gate is what a script waits for, as a shell command, until open is called.
+func gate(t *testing.T) (wait string, open func()) {
+	t.Helper()
+	var opened atomic.Bool
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !opened.Load() {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return "until wget -q -O /dev/null " + s.URL + " 2>/dev/null; do sleep 0.1; done", func() { opened.Store(true) }
+}
+
+// on is a run of the scripted agent on the cluster.
+func on(script string) *protocol.RunRequest {
+	r := house.Scripted(script)
+	r.Runtime = "cluster"
+	r.Case.Resources = &protocol.Resources{CPU: 50, MemoryMB: 64}
+	return r
+}
+
+// noUnits waits until nothing of ours is in a namespace.
+func noUnits(t *testing.T, ns string) {
+	t.Helper()
+	c := client(t)
+	house.Eventually(t, "nothing is left on the cluster", func() bool {
+		jobs, err := c.BatchV1().Jobs(ns).List(context.Background(), metav1.ListOptions{})
+		if err != nil || len(jobs.Items) > 0 {
+			return false
+		}
+		pods, err := c.CoreV1().Pods(ns).List(context.Background(), metav1.ListOptions{})
+		if err != nil || len(pods.Items) > 0 {
+			return false
+		}
+		secrets, err := c.CoreV1().Secrets(ns).List(context.Background(), metav1.ListOptions{})
+		return err == nil && len(secrets.Items) == 0
+	})
+}
+
+// TestP12_ARunOnTheCluster: it succeeds in a Pod of its own, with evidence; what the
+// Pod was given is what the case declares and no credential, and nothing is left.
+func TestP12_ARunOnTheCluster(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	wait, open := gate(t)
+	id := h.Submit(on("say hello from a Pod\nrun cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; id -u; env; " + wait))
+	h.Running(id)
+	pods, err := unitPods(t.Context(), client(t), ns, fleet.UnitName(id, 1))
+	if err != nil || len(pods) != 1 {
+		t.Fatalf("Pods of the run: %d, %v; want one", len(pods), err)
+	}
+	checkPod(t, &pods[0])
+	open()
+	run := h.Settled(id)
+	if run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+		t.Fatalf("the run is %s, attempt %d, %+v; want it done at once", run.Status, run.Attempt, run.Failure)
+	}
+	if run.Placement.Runtime == nil || run.Placement.Runtime.ID != "cluster" || run.Provenance.RunnerLabel != fleet.UnitName(id, 1) {
+		t.Errorf("placement %+v, provenance %+v; want the runtime and the unit", run.Placement, run.Provenance)
+	}
+	log := logOf(t, h, id)
+	for _, want := range []string{"67108864", "20250"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %q: want the declared memory as the Pod's limit, and a user that is not root:\n%s", want, log)
+		}
+	}
+	for _, secret := range []string{protocol.JoinTokenPrefix, protocol.RunnerTokenPrefix, "KUBERNETES_"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("the job's environment has %s...:\n%s", secret, log)
+		}
+	}
+	noUnits(t, ns)
+}
+
+// checkPod reads what the Pod may do.
+func checkPod(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	c := p.Spec.Containers[0]
+	s := c.SecurityContext
+	if p.Spec.AutomountServiceAccountToken == nil || *p.Spec.AutomountServiceAccountToken || *s.AllowPrivilegeEscalation ||
+		!slices.Contains(s.Capabilities.Drop, "ALL") || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("the Pod may do more than it needs: %+v", p.Spec)
+	}
+	if c.Resources.Limits.Memory().Value() != 64<<20 || c.Resources.Requests.Memory().Value() != 64<<20 || c.Resources.Limits.Cpu().MilliValue() != 50 {
+		t.Errorf("resources %+v, want requests and limits of 64 MiB and 50m", c.Resources)
+	}
+	for _, e := range c.Env {
+		if strings.Contains(e.Value, protocol.JoinTokenPrefix) || strings.Contains(e.Value, protocol.RunnerTokenPrefix) {
+			t.Errorf("variable %s holds a token", e.Name)
+		}
+	}
+	if argv := strings.Join(append(c.Command, c.Args...), " "); strings.Contains(argv, protocol.JoinTokenPrefix) {
+		t.Errorf("argv %q holds the token", argv)
+	}
+}
+
+// logOf is the log of a run.
+func logOf(t *testing.T, h *house.House, id string) string {
+	t.Helper()
+	r, err := h.Client.RawLog(t.Context(), id, protocol.LogQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
