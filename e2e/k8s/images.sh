@@ -23,7 +23,8 @@ image() { # NAME ENTRY ARGS...
 image test/pause:1 /unit "$made/unit:/unit"
 image everdict-test/unit:1 /unit "$made/unit:/unit"
 image everdict-test/runner:1 /usr/local/bin/job-runner -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner"
-image everdict-test/case:1 "" -busybox "$busybox" "$busybox:/usr/local/bin/of-the-case"
+printf '#!/bin/sh\necho in its own image\n' >"$made/of-the-case"
+image everdict-test/case:1 "" -busybox "$busybox" "$made/of-the-case:/usr/local/bin/of-the-case"
 for tar in "$made"/*.tar; do
 	ctr -a "$state/containerd.sock" -n k8s.io images import "$tar" >/dev/null
 done

@@ -89,7 +89,7 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 func TestTheImageOfACase(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
-	req := on("run of-the-case echo in its own image")
+	req := on("run of-the-case")
 	req.Case.Image = caseImage
 	id := h.Submit(req)
 	if run := h.Settled(id); run.Status != protocol.StatusSucceeded {

@@ -114,15 +114,15 @@ func (c *Cluster) Units() []fleet.Unit {
 	return all
 }
 
-// Say sets what the cluster says of a unit; a final trouble of which it is dead ends
-// it.
+// Say sets what the cluster says of a unit. It ends one that it says is dead.
 func (c *Cluster) Say(name string, t *fleet.Trouble) {
 	c.each(name, func(u *unit) {
 		u.Trouble = t
-		if t != nil && t.Dead {
-			u.State = fleet.Ended
+		if t == nil || !t.Dead {
+			return
 		}
-		if t != nil && t.Final && u.stop != nil {
+		u.State = fleet.Ended
+		if u.stop != nil {
 			u.stop()
 		}
 	})

@@ -1,0 +1,219 @@
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+func unit(run string, attempt int64) string { return fleet.UnitName(run, attempt) }
+
+func (w *world) wantUnits(what string, want ...string) {
+	w.t.Helper()
+	if got := w.units(); !slices.Equal(got, want) {
+		w.t.Errorf("%s: units %q, want %q", what, got, want)
+	}
+}
+
+func (w *world) wantWhy(run, want string) {
+	w.t.Helper()
+	if got := w.why(run); !strings.Contains(got, want) {
+		w.t.Errorf("%s waits because of %q, want %q in it", run, got, want)
+	}
+}
+
+func TestLimitsKeepWorkHere(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 3, MemoryMB: 1000}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{MemoryMB: 600}, "run_a", "run_b")
+		w.submit(fleet.Needs{MemoryMB: 100}, "run_c", "run_d", "run_e")
+		w.wantUnits("b does not fit beside a, and three are the most", unit("run_a", 1), unit("run_c", 1), unit("run_d", 1))
+		w.wantWhy("run_a", "is running")
+		w.wantWhy("run_b", "waits for")
+		w.wantWhy("run_e", "waits for a slot: 3 of 3 in use")
+		w.taken("run_a")
+		w.wantUnits("whoever waits is not started by that", unit("run_a", 1), unit("run_c", 1), unit("run_d", 1))
+		w.wantWhy("run_b", "waits for")
+		w.move("run_c", settled)
+		w.move("run_d", settled)
+		w.wantUnits("b needs memory, not a slot; e goes before it", unit("run_a", 1), unit("run_c", 1), unit("run_d", 1), unit("run_e", 1))
+		w.wantWhy("run_b", "waits for memory: 700 of 1000 MiB in use and the run declares 600")
+		w.move("run_a", settled)
+		w.pass(grace)
+		w.wantUnits("then b", unit("run_b", 1), unit("run_e", 1))
+	})
+}
+
+func TestARestartGoesOn(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 3}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b", "run_c")
+		w.taken("run_a")
+		w.stop()
+		w.move("run_b", settled) // while nobody looked
+		w.begin()
+		w.pass(grace - 2*time.Second)
+		w.wantUnits("before the grace is over", unit("run_a", 1), unit("run_b", 1), unit("run_c", 1))
+		w.pass(2 * time.Second)
+		w.wantUnits("after it", unit("run_a", 1), unit("run_c", 1))
+		if n := w.cluster.Launches(); n != 3 {
+			t.Errorf("%d units were ever made, want 3", n)
+		}
+	})
+}
+
+// A unit of an attempt that has passed is no unit for the next one.
+func TestEachAttemptHasAUnitOfItsOwn(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.taken("run_a")
+		w.move("run_a", func(j *job) { j.State = lease.Queued }) // given back
+		w.wantUnits("both", unit("run_a", 1), unit("run_a", 2))
+		w.pass(grace)
+		w.wantUnits("the second alone", unit("run_a", 2))
+		w.move("run_a", func(j *job) { j.State, j.Attempt, j.runner = lease.Leased, 2, "somebody's laptop" })
+		w.pass(grace)
+		w.wantUnits("another runner has it")
+	})
+}
+
+func TestTroubleOfAUnitThatIsAwaited(t *testing.T) {
+	exit := 137
+	for _, c := range []struct {
+		name    string
+		trouble fleet.Trouble
+		after   time.Duration
+		class   string
+		reason  string
+		retry   bool
+	}{
+		{"no image", fleet.Trouble{Cause: fleet.CauseImage, Message: "not found", Final: true}, 0, protocol.ClassConfig, protocol.ReasonImage, false},
+		{"a registry that is away", fleet.Trouble{Cause: fleet.CauseImage, Message: "i/o timeout"}, pending, protocol.ClassInfra, protocol.ReasonImage, true},
+		{"no node", fleet.Trouble{Cause: fleet.CauseUnschedulable, Message: "0/3 nodes"}, pending, protocol.ClassInfra, protocol.ReasonUnschedulable, true},
+		{"a quota", fleet.Trouble{Cause: fleet.CauseQuota, Message: "exceeded quota"}, pending, protocol.ClassInfra, protocol.ReasonUnschedulable, true},
+		{"a policy", fleet.Trouble{Cause: fleet.CausePolicy, Message: "violates", Final: true}, 0, protocol.ClassConfig, protocol.ReasonStart, false},
+		{"evicted", fleet.Trouble{Cause: fleet.CauseEvicted, Message: "preempted", Final: true, Dead: true}, 0, protocol.ClassInfra, protocol.ReasonEvicted, true},
+		{"out of memory", fleet.Trouble{Cause: fleet.CauseOOM, Message: "OOMKilled", Final: true, Dead: true, ExitCode: &exit}, 0, protocol.ClassInfra, protocol.ReasonOOM, false},
+		{"ended", fleet.Trouble{Cause: fleet.CauseExited, Message: "exit code 2", Final: true, Dead: true}, 0, protocol.ClassInfra, protocol.ReasonLost, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_a")
+				w.cluster.Say(unit("run_a", 1), &c.trouble)
+				w.pass(time.Second)
+				if c.after > 0 {
+					w.wantWhy("run_a", string(c.trouble.Cause)+": "+c.trouble.Message)
+					if len(w.told(&w.unplaced)) > 0 {
+						t.Errorf("told %+v at once, want it to wait", w.told(&w.unplaced))
+					}
+					w.pass(c.after)
+				}
+				if len(w.told(&w.unplaced)) != 1 {
+					t.Fatalf("told %+v, want one attempt ended", w.told(&w.unplaced))
+				}
+				f := w.told(&w.unplaced)[0]
+				if f.attempt != 1 || f.Class != c.class || f.Reason != c.reason || f.Retryable != c.retry || f.Stage != protocol.StageDispatch ||
+					!strings.Contains(f.Message, c.trouble.Message) {
+					t.Errorf("told %+v, want %s/%s, retryable %v, in the cluster's words", f, c.class, c.reason, c.retry)
+				}
+				w.pass(grace + time.Second)
+				if c.retry {
+					w.wantUnits("the next attempt", unit("run_a", 2))
+				} else {
+					w.wantUnits("nothing is left")
+				}
+			})
+		})
+	}
+}
+
+func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{MemoryMB: 64}, "run_dead", "run_lost", "run_gone", "run_fine")
+		for _, id := range []string{"run_dead", "run_lost", "run_gone", "run_fine"} {
+			w.taken(id)
+		}
+		w.cluster.Say(unit("run_dead", 1), &fleet.Trouble{Cause: fleet.CauseOOM, Message: "OOMKilled", Final: true, Dead: true})
+		w.cluster.Say(unit("run_lost", 1), &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "no word of it", Final: true})
+		w.cluster.Vanish(unit("run_gone", 1))
+		w.pass(time.Second)
+		if len(w.told(&w.ended)) != 1 || w.told(&w.ended)[0].run != "run_dead" || w.told(&w.ended)[0].Reason != protocol.ReasonOOM || w.told(&w.ended)[0].Limit == nil || w.told(&w.ended)[0].Limit.Configured != 64 {
+			t.Errorf("ended %+v, want the one that is surely dead, with the limit", w.told(&w.ended))
+		}
+		reasons := map[string]string{}
+		for _, f := range w.told(&w.foretold) {
+			reasons[f.run] = f.Reason
+		}
+		if len(reasons) != 2 || reasons["run_lost"] != protocol.ReasonLost || reasons["run_gone"] != protocol.ReasonEvicted {
+			t.Errorf("foretold %v, want of the two of which nobody knows", reasons)
+		}
+		if len(w.told(&w.unplaced)) != 0 {
+			t.Errorf("unplaced %+v, want none", w.told(&w.unplaced))
+		}
+	})
+}
+
+// A unit whose runner never comes does not keep its run for ever.
+func TestARunnerThatNeverComes(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.pass(pending + 10*time.Minute)
+		if len(w.told(&w.unplaced)) != 1 || !strings.Contains(w.told(&w.unplaced)[0].Message, "did not come within 20m") {
+			t.Errorf("told %+v, want that it did not come", w.told(&w.unplaced))
+		}
+	})
+}
+
+func TestAClusterThatIsAway(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.cluster.Down(errors.New("connection refused"))
+		w.submit(fleet.Needs{}, "run_a")
+		w.wantWhy("run_a", "connection refused; trying again")
+		w.pass(time.Hour)
+		w.wantUnits("while it is away")
+		w.cluster.Down(nil)
+		w.pass(time.Minute)
+		w.wantUnits("when it is back", unit("run_a", 1))
+		w.wantWhy("run_a", "is running")
+		if len(w.told(&w.unplaced)) != 0 {
+			t.Errorf("told %+v, want nothing: the cluster was away, not the unit", w.told(&w.unplaced))
+		}
+	})
+}
+
+// A newer version with other limits keeps the units, and launches what fits now.
+func TestANewerVersion(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b")
+		w.wantUnits("one slot", unit("run_a", 1))
+		w.mu.Lock()
+		w.limit.MaxConcurrent = 2
+		w.mu.Unlock()
+		w.version("2.0.0")
+		w.pass(time.Second)
+		w.wantUnits("two slots", unit("run_a", 1), unit("run_b", 1))
+		if n := w.cluster.Launches(); n != 2 {
+			t.Errorf("%d units were ever made, want 2", n)
+		}
+	})
+}
+
+// However many jobs wait, a look asks for as many as the pool can have.
+func TestALongQueueCostsNoMore(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 5}, func(t *testing.T, w *world) {
+		var ids []string
+		for i := range 10_000 {
+			ids = append(ids, fmt.Sprintf("run_%05d", i))
+		}
+		w.submit(fleet.Needs{}, ids...)
+		if n := len(w.units()); n != 5 || w.most() > 10 {
+			t.Errorf("%d units, %d jobs asked for at once; want 5 and at most 10", n, w.most())
+		}
+		w.wantWhy("run_09999", "waits for a slot: 5 of 5 in use")
+	})
+}

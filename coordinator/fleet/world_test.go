@@ -1,0 +1,244 @@
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/fleettest"
+	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
+)
+
+// world is a fleet over a cluster in memory, with a queue whose jobs a test moves by
+// hand. Its clock moves when everybody waits.
+type world struct {
+	t       *testing.T
+	cluster *fleettest.Cluster
+	limit   lease.Limit
+	f       *fleet.Fleet
+	stop    func()
+
+	mu       sync.Mutex
+	order    []string
+	jobs     map[string]*job
+	asked    int // the most jobs that were asked for at once
+	unplaced []told
+	ended    []told
+	foretold []told
+}
+
+type job struct {
+	lease.JobState
+	runner string
+	needs  fleet.Needs
+}
+
+// told is what the fleet said of a run.
+type told struct {
+	run     string
+	attempt int64
+	protocol.Failure
+}
+
+const (
+	grace   = 10 * time.Second
+	pending = 10 * time.Minute
+)
+
+func inWorld(t *testing.T, limit lease.Limit, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, limit: limit, jobs: map[string]*job{}, cluster: fleettest.NewCluster(fleettest.Config{
+			Container: func(ctx context.Context, c fleettest.Container) (int, *fleet.Trouble) {
+				<-ctx.Done()
+				return 143, nil
+			},
+		})}
+		w.begin()
+		test(t, w)
+		w.stop()
+		w.cluster.Close()
+	})
+}
+
+// begin starts a life of the fleet; stop ends it and keeps the cluster.
+func (w *world) begin() {
+	w.f = fleet.New(fleet.Config{
+		Queue: w, Runs: w, Runners: w, Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster},
+		Pool: func(workspace, runtime string) string { return workspace + "/" + runtime }, Coordinator: "crd", URL: "http://here",
+		Grace: grace, PendingTimeout: pending,
+	})
+	w.version("1.0.0")
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.f.Run(ctx) }()
+	w.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("run: %v", err)
+		}
+	}
+	w.pass(time.Second)
+}
+
+// version registers a version of the runtime.
+func (w *world) version(v string) {
+	slots := w.limit.MaxConcurrent
+	w.f.RuntimeChanged("default", &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "prod", Version: v, MaxConcurrent: &slots})
+}
+
+// pass lets time pass, and everything happen that follows.
+func (w *world) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// submit queues jobs.
+func (w *world) submit(needs fleet.Needs, ids ...string) {
+	w.mu.Lock()
+	for _, id := range ids {
+		w.order = append(w.order, id)
+		w.jobs[id] = &job{JobState: lease.JobState{State: lease.Queued, MemoryMB: int64(needs.MemoryMB)}, needs: needs}
+	}
+	w.mu.Unlock()
+	w.changed()
+}
+
+// move changes a job.
+func (w *world) move(id string, f func(*job)) {
+	w.mu.Lock()
+	f(w.jobs[id])
+	w.mu.Unlock()
+	w.changed()
+}
+
+// taken says that the runner of a job's unit holds it.
+func (w *world) taken(id string) {
+	w.move(id, func(j *job) {
+		j.State, j.Attempt = lease.Leased, j.Attempt+1
+		j.runner = "runner of " + fleet.UnitName(id, j.Attempt)
+	})
+}
+
+func settled(j *job) { j.State = lease.Settled }
+
+func (w *world) changed() {
+	w.f.Committed([]lease.Event{{Pool: "default/prod"}})
+	w.pass(time.Second)
+}
+
+// most is how many jobs were asked for at once.
+func (w *world) most() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked
+}
+
+// told is what was said so far.
+func (w *world) told(list *[]told) []told {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(*list)
+}
+
+// units are the names of those that are there.
+func (w *world) units() []string {
+	names := []string{}
+	for _, u := range w.cluster.Units() {
+		names = append(names, u.Name)
+	}
+	return names
+}
+
+func (w *world) why(run string) string {
+	word, _ := w.f.Why("default", "prod", run)
+	return word
+}
+
+// Demand implements fleet.Queue.
+func (w *world) Demand(_ context.Context, _ string, n int, ids []string) (lease.Demand, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = max(w.asked, n, len(ids))
+	d := lease.Demand{Jobs: map[string]lease.JobState{}, Use: lease.HomeUse{Limit: w.limit}}
+	for _, id := range w.order {
+		j := w.jobs[id]
+		switch {
+		case j.State == lease.Leased:
+			d.Use.Leases++
+			d.Use.MemoryMB += j.MemoryMB
+			l := lease.Lease{Ref: lease.Ref{Job: id, Attempt: j.Attempt}, Runner: j.runner}
+			j.Lease = &l
+			d.Leases = append(d.Leases, l)
+		case j.State == lease.Queued && !j.Delayed && len(d.Next) < n:
+			d.Next = append(d.Next, lease.Waiting{Job: id, Attempt: j.Attempt, Requirements: lease.Requirements{MemoryMB: j.MemoryMB}})
+		}
+	}
+	for _, id := range ids {
+		if j := w.jobs[id]; j != nil {
+			d.Jobs[id] = j.JobState
+		}
+	}
+	return d, nil
+}
+
+// Needs implements fleet.Runs.
+func (w *world) Needs(_ context.Context, run string) (fleet.Needs, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.jobs[run].needs, nil
+}
+
+// Unplaced implements fleet.Runs: the attempt counts, as in the queue.
+func (w *world) Unplaced(_ context.Context, run string, before int64, f protocol.Failure) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.jobs[run]
+	if j.State != lease.Queued || j.Attempt != before {
+		return nil
+	}
+	j.Attempt++
+	if !f.Retryable {
+		j.State = lease.Settled
+	}
+	w.unplaced = append(w.unplaced, told{run, before + 1, f})
+	return nil
+}
+
+// Ended implements fleet.Runs.
+func (w *world) Ended(_ context.Context, l lease.Lease, f protocol.Failure) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs[l.Job].State = lease.Settled
+	w.ended = append(w.ended, told{l.Job, l.Attempt, f})
+	return nil
+}
+
+// Foretell implements fleet.Runs.
+func (w *world) Foretell(run string, attempt int64, f protocol.Failure) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.foretold = append(w.foretold, told{run, attempt, f})
+}
+
+// Get implements fleet.Runners: a runner is named for its unit.
+func (w *world) Get(_ context.Context, _, id string) (protocol.Runner, error) {
+	var unit string
+	if _, err := fmt.Sscanf(id, "runner of %s", &unit); err != nil {
+		return protocol.Runner{}, errors.New("no such runner")
+	}
+	return protocol.Runner{ID: id, Unit: unit}, nil
+}
+
+// CreateJoinToken implements fleet.Runners.
+func (w *world) CreateJoinToken(context.Context, string, string, string, string, time.Duration) (string, error) {
+	return "token", nil
+}
