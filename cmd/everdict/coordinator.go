@@ -53,7 +53,10 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 		},
 		Timing:            timing(o.Lease),
 		PoolMaxConcurrent: o.PoolMaxConcurrent,
-		Version:           version, Log: o.Log,
+		Launch: coordinator.Launch{
+			URL: o.Launch.RunnerURL, HostNetwork: o.Launch.KubeHostNetwork, ImagePullPolicy: o.Launch.KubeImagePullPolicy, User: o.Launch.KubeUser,
+		},
+		Version: version, Log: o.Log,
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +20,9 @@ var leaseKeys = []string{
 	config.LeaseTTL, config.Heartbeat, config.FreezeMargin, config.StartAck, config.OnlineWindow,
 	config.QueueDeadline, config.Aging, config.MaxAttempts, config.PoolMaxConcurrent,
 }
+
+// launchKeys are about runners that are launched on clusters.
+var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser}
 
 func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -44,7 +49,7 @@ hurries.`,
 			return a.served(cmd.Context(), a.hooks.Coordinator(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, leaseKeys...)...)
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, slices.Concat(leaseKeys, launchKeys)...)...)
 	cmd.AddCommand(a.rotateSecretsKeyCommand())
 	return cmd
 }
@@ -81,6 +86,9 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 		Hurry: a.hurry,
 	}
 	var err error
+	if o.Launch, err = a.launchOptions(); err != nil {
+		return o, err
+	}
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
 		return o, err
 	}
@@ -105,6 +113,19 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	if o.InsecureListenWithoutAuth && !o.RequireAuth && !listensOnLoopback(o.Listen) {
 		p := a.palette(a.err)
 		fmt.Fprintln(a.err, p.red("warning:"), "listening on "+o.Listen+" without login: everybody who reaches it can run commands on the runners")
+	}
+	return o, nil
+}
+
+// launchOptions checks what configuration says about launched runners.
+func (a *app) launchOptions() (LaunchOptions, error) {
+	o := LaunchOptions{RunnerURL: a.cfg.String(config.RunnerURL), KubeHostNetwork: a.cfg.Bool(config.KubeHostNetwork),
+		KubeImagePullPolicy: a.cfg.String(config.KubeImagePullPolicy), KubeUser: int64(a.cfg.Int(config.KubeUser))}
+	if u, err := url.Parse(o.RunnerURL); o.RunnerURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		return o, &adviceError{fmt.Errorf("%s: runner_url is no address", a.cfg.Origin(config.RunnerURL)), "give one that a Pod can reach, such as https://everdict.example"}
+	}
+	if p := o.KubeImagePullPolicy; p != "" && !slices.Contains([]string{"Always", "IfNotPresent", "Never"}, p) {
+		return o, fmt.Errorf("%s: kube_image_pull_policy is %q: want Always, IfNotPresent or Never", a.cfg.Origin(config.KubeImagePullPolicy), p)
 	}
 	return o, nil
 }

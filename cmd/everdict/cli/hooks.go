@@ -55,6 +55,7 @@ type CoordinatorOptions struct {
 	Lease          LeaseTimings
 	// PoolMaxConcurrent is the slot limit of a pool that states none.
 	PoolMaxConcurrent int
+	Launch            LaunchOptions
 	Log               *slog.Logger
 	// Ready is to be called once, when requests are answered at baseURL.
 	Ready func(baseURL string)
@@ -63,6 +64,16 @@ type CoordinatorOptions struct {
 	FirstKey func(key string) error
 	// Hurry is closed when the user asks a second time to stop.
 	Hurry <-chan struct{}
+}
+
+// LaunchOptions are about the runners that a coordinator launches on clusters; without
+// RunnerURL it launches none.
+type LaunchOptions struct {
+	RunnerURL           string
+	KubeHostNetwork     bool
+	KubeImagePullPolicy string
+	// KubeUser is the user id of Pods; negative: the image's own.
+	KubeUser int64
 }
 
 // LeaseTimings are the clocks of the queue; they are checked to hold together.

@@ -70,6 +70,11 @@ const (
 	MaxAttempts       = "coordinator.max_attempts"
 	PoolMaxConcurrent = "coordinator.pool_max_concurrent"
 
+	RunnerURL           = "coordinator.runner_url"
+	KubeHostNetwork     = "coordinator.kube_host_network"
+	KubeImagePullPolicy = "coordinator.kube_image_pull_policy"
+	KubeUser            = "coordinator.kube_user"
+
 	Pair          = "runner.pair"
 	PoolToken     = "runner.pool_token"
 	ExitWhenIdle  = "runner.exit_when_idle"
@@ -127,6 +132,10 @@ func Schema(home string, getenv func(string) string) []Key {
 		{Aging, "aging", "EVERDICT_AGING", Duration, "60s", false, "wait after which a batch run counts as interactive"},
 		{MaxAttempts, "max-attempts", "EVERDICT_MAX_ATTEMPTS", Int, "3", false, "attempts of a run whose runner is lost"},
 		{PoolMaxConcurrent, "pool-max-concurrent", "EVERDICT_POOL_MAX_CONCURRENT", Int, "20", false, "runs at a time in the pool of the coordinator's own runners; a paired machine is bounded by its slots"},
+		{RunnerURL, "runner-url", "EVERDICT_RUNNER_URL", String, "", false, "address at which runners on clusters find this coordinator; empty: none are launched"},
+		{KubeHostNetwork, "kube-host-network", "EVERDICT_KUBE_HOST_NETWORK", Bool, "false", false, "launched Pods are in their node's network"},
+		{KubeImagePullPolicy, "kube-image-pull-policy", "EVERDICT_KUBE_IMAGE_PULL_POLICY", String, "", false, "Always, IfNotPresent or Never, for launched Pods; empty: the cluster's own choice"},
+		{KubeUser, "kube-user", "EVERDICT_KUBE_USER", Int, "20250", false, "user id that launched Pods run as; -1: the image's own"},
 
 		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},
