@@ -21,7 +21,7 @@ var promised = []string{
 	"GET /harnesses/{id}/{version}", "GET /harnesses/{id}/{version}/instance", "POST /harnesses/{id}/pins",
 	"DELETE /harnesses/{id}/versions/{version}", "PUT /harnesses/{id}/versions/{version}/tags",
 	"POST /harness-templates", "GET /harness-templates", "POST /harness-templates/validate", "GET /harness-templates/{id}", "GET /harness-templates/{id}/{version}",
-	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes",
+	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes/{id}/versions/{version}/inspect", "GET /runtimes",
 	"GET /runtimes/{id}/versions/{version}", "PUT /runtimes/{id}/versions/{version}/tags",
 	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join",
 	"POST /runners", "GET /runners", "DELETE /runners/{id}",

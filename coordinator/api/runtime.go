@@ -12,6 +12,7 @@ func (s *Server) runtimeRoutes() []route {
 		post("/runtimes/probe", "probeRuntime", "Ask the cluster of a runtime whether it answers; nothing is kept", (*Server).probeRuntime).action(auth.RuntimesWrite),
 		get("/runtimes", "listRuntimes", "List runtimes by id", (*Server).listRuntimes).action(auth.RuntimesRead),
 		get("/runtimes/{id}/versions/{version}", "getRuntime", "One version of a runtime", (*Server).getRuntime).action(auth.RuntimesRead).with(nameVersion{}),
+		get("/runtimes/{id}/versions/{version}/inspect", "inspectRuntime", "Look at the cluster of a runtime: nodes, capacity, what runs there for it", (*Server).inspectRuntime).action(auth.RuntimesRead).with(nameVersion{}),
 		put("/runtimes/{id}/versions/{version}/tags", "tagRuntime", "Replace the tags of a version", (*Server).tagRuntime).action(auth.RuntimesWrite).with(nameVersion{}),
 	}
 }
@@ -34,6 +35,10 @@ func (s *Server) listRuntimes(c *call) ([]protocol.RuntimeEntry, error) {
 
 func (s *Server) getRuntime(c *call) (*protocol.RuntimeSpec, error) {
 	return s.cfg.Runtimes.Get(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
+}
+
+func (s *Server) inspectRuntime(c *call) (protocol.Inspection, error) {
+	return s.cfg.Runtimes.Inspect(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
 }
 
 func (s *Server) tagRuntime(c *call, t *protocol.Tags) (protocol.Tagged, error) {

@@ -14,8 +14,11 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// probeBound is how long a probe may take.
-const probeBound = 10 * time.Second
+// How long a probe and an inspection may take.
+const (
+	probeBound   = 10 * time.Second
+	inspectBound = 15 * time.Second
+)
 
 // Prober asks the cluster of a runtime whether it answers, with the client that a
 // launch would use.
@@ -24,6 +27,8 @@ type Prober interface {
 	// soon after ctx has ended. What the cluster says, or that nothing came from
 	// it, is the answer; an error is one of the coordinator's own.
 	Probe(ctx context.Context, workspace string, spec *protocol.RuntimeSpec) (protocol.Probe, error)
+	// Inspect looks at the cluster, in the same way.
+	Inspect(ctx context.Context, workspace string, spec *protocol.RuntimeSpec) (protocol.Inspection, error)
 }
 
 // RuntimesConfig of Runtimes. Only Store is required.
@@ -204,6 +209,34 @@ func (r *Runtimes) Probe(ctx context.Context, workspace string, q protocol.Runti
 	}
 	answer.Kind = spec.Kind
 	return answer, err
+}
+
+// Inspect looks at the cluster of a registered runtime for at most 15 s: its nodes, its
+// capacity, what runs there for this runtime. An unknown one is a 404; a cluster that
+// does not answer is an answer.
+func (r *Runtimes) Inspect(ctx context.Context, workspace, id, version string) (protocol.Inspection, error) {
+	spec, err := r.Get(ctx, workspace, id, version)
+	if err != nil {
+		return protocol.Inspection{}, err
+	}
+	answer := protocol.Inspection{Kind: spec.Kind, Warnings: []string{}}
+	prober := r.cfg.Probers[spec.Kind]
+	switch {
+	case spec.Kind == protocol.RuntimeLocal:
+		answer.Reachable, answer.Detail = true, "there is no cluster: GET /pools shows its runners"
+		return answer, nil
+	case prober == nil:
+		answer.Detail = "this build cannot look at runtimes of kind " + spec.Kind
+		return answer, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, inspectBound)
+	defer cancel()
+	in, err := prober.Inspect(bounded, workspace, spec)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		answer.Reason, answer.Detail = protocol.ProbeUnreachable, fmt.Sprintf("no answer within %v", inspectBound)
+		return answer, nil
+	}
+	return in, err
 }
 
 // List are the runtimes of a workspace by id.

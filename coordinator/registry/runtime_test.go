@@ -95,6 +95,31 @@ func (p prober) Probe(ctx context.Context, _ string, _ *protocol.RuntimeSpec) (p
 	return p(ctx)
 }
 
+func (p prober) Inspect(ctx context.Context, _ string, _ *protocol.RuntimeSpec) (protocol.Inspection, error) {
+	_, err := p(ctx)
+	return protocol.Inspection{}, err
+}
+
+// TestInspectIsBounded: as a probe, after 15 s.
+func TestInspectIsBounded(t *testing.T) {
+	t.Parallel()
+	st := open(t).store
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRuntimes(RuntimesConfig{Store: st, Probers: map[string]Prober{protocol.RuntimeK8s: prober(func(ctx context.Context) (protocol.Probe, error) {
+			<-ctx.Done()
+			return protocol.Probe{}, ctx.Err()
+		})}})
+		spec := protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "k", Version: "1", Image: "i"}
+		if _, err := r.Register(t.Context(), "w", "ann", spec); err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Inspect(t.Context(), "w", "k", protocol.Latest)
+		if err != nil || got.Reason != protocol.ProbeUnreachable || got.Detail != "no answer within 15s" {
+			t.Errorf("inspect: %+v, %v; want it unreachable after 15 s", got, err)
+		}
+	})
+}
+
 // TestProbeIsBounded: a cluster that swallows packets is unreachable after 10 s.
 func TestProbeIsBounded(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func kubeconfig(t testing.TB) string {
 	return string(b)
 }
 
-func client(t testing.TB) *kubernetes.Clientset {
+func kubernetesClient(t testing.TB) *kubernetes.Clientset {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig(t)))
 	if err != nil {
@@ -64,14 +64,14 @@ func namespace(t testing.TB, privileged bool) string {
 	if privileged {
 		level = "privileged"
 	}
-	ns, err := client(t).CoreV1().Namespaces().Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+	ns, err := kubernetesClient(t).CoreV1().Namespaces().Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "everdict-test-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": level},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := client(t).CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}); err != nil {
+		if err := kubernetesClient(t).CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete namespace %s: %v", ns.Name, err)
 		}
 	})
@@ -132,7 +132,7 @@ func TestConformance(t *testing.T) {
 	bad, silent := spec, spec
 	bad.KubeconfigSecret = "stale"
 	silent.KubeconfigSecret, silent.Server, silent.AuthSecret = "", swallow(t), "token"
-	c := client(t)
+	c := kubernetesClient(t)
 	fleettest.Run(t, fleettest.Subject{
 		Opener: opener, Spec: spec, Wrong: bad, Names: "kubeconfigSecret stale", Silent: &silent,
 		MissingImage: "docker.io/everdict-test/nowhere:0", BadImage: "UPPER::bad", OtherImage: caseImage,
@@ -140,4 +140,3 @@ func TestConformance(t *testing.T) {
 		Patience: 90 * time.Second,
 	})
 }
-

@@ -31,7 +31,7 @@ func TestTheLimitHolds(t *testing.T) {
 	h.Running(ids[1])
 	blocked(t, h, ids[5], "waits for a slot: 2 of 2 in use")
 	open()
-	c := client(t)
+	c := kubernetesClient(t)
 	house.Eventually(t, "all are done, at most two at a time", func() bool {
 		pods, err := c.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
 		if err != nil {

@@ -82,7 +82,7 @@ func on(script string) *protocol.RunRequest {
 // noUnits waits until nothing of ours is in a namespace.
 func noUnits(t *testing.T, ns string) {
 	t.Helper()
-	c := client(t)
+	c := kubernetesClient(t)
 	house.Eventually(t, "nothing is left on the cluster", func() bool {
 		jobs, err := c.BatchV1().Jobs(ns).List(context.Background(), metav1.ListOptions{})
 		if err != nil || len(jobs.Items) > 0 {
@@ -105,7 +105,7 @@ func TestP12_ARunOnTheCluster(t *testing.T) {
 	wait, open := gate(t)
 	id := h.Submit(on("say hello from a Pod\nrun cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; id -u; env; " + wait))
 	h.Running(id)
-	pods, err := unitPods(t.Context(), client(t), ns, fleet.UnitName(id, 1))
+	pods, err := unitPods(t.Context(), kubernetesClient(t), ns, fleet.UnitName(id, 1))
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("Pods of the run: %d, %v; want one", len(pods), err)
 	}

@@ -81,7 +81,7 @@ func TestF17_AForcedDeletion(t *testing.T) {
 	wait, open := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
-	if err := force(t.Context(), client(t), ns, fleet.UnitName(id, 1)); err != nil {
+	if err := force(t.Context(), kubernetesClient(t), ns, fleet.UnitName(id, 1)); err != nil {
 		t.Fatal(err)
 	}
 	h.Until(id, "the second attempt runs", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning && r.Attempt == 2 })
@@ -103,7 +103,7 @@ func TestF17_TheLastAttemptIsEvicted(t *testing.T) {
 	wait, _ := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
-	if err := force(t.Context(), client(t), ns, fleet.UnitName(id, 1)); err != nil {
+	if err := force(t.Context(), kubernetesClient(t), ns, fleet.UnitName(id, 1)); err != nil {
 		t.Fatal(err)
 	}
 	run := h.Settled(id)
@@ -122,7 +122,7 @@ func TestF18_ADeletionWithGrace(t *testing.T) {
 	wait, open := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
-	c := client(t)
+	c := kubernetesClient(t)
 	pods, err := unitPods(t.Context(), c, ns, fleet.UnitName(id, 1))
 	if err != nil || len(pods) != 1 {
 		t.Fatalf("Pods: %d, %v", len(pods), err)
@@ -182,7 +182,7 @@ func TestP9_APlaceThatIsNotThere(t *testing.T) {
 func TestP9_AQuota(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
-	quotas := client(t).CoreV1().ResourceQuotas(ns)
+	quotas := kubernetesClient(t).CoreV1().ResourceQuotas(ns)
 	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}, metav1.CreateOptions{})
 	if err != nil {

@@ -36,6 +36,11 @@ func (c *Client) ProbeRuntime(ctx context.Context, query json.RawMessage) (*prot
 	return sendJSON[protocol.Probe](ctx, c, post("runtimes", "probe"), query)
 }
 
+// InspectRuntime looks at the cluster of a runtime.
+func (c *Client) InspectRuntime(ctx context.Context, id, version string) (*protocol.Inspection, error) {
+	return one[protocol.Inspection](ctx, c, get("runtimes", id, "versions", version, "inspect"))
+}
+
 // TagRuntime replaces the tags of a version.
 func (c *Client) TagRuntime(ctx context.Context, id, version string, tags []string) (*protocol.Tagged, error) {
 	r := request{method: http.MethodPut, path: []string{"runtimes", id, "versions", version, "tags"}}

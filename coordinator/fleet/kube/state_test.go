@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+)
+
+// What a cluster says that the one under e2e/kube cannot be made to say: registries,
+// preemption, lost nodes.
+func TestState(t *testing.T) {
+	t.Parallel()
+	waits := func(reason, message string) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: container, Image: "reg/x:1", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	over := func(code int32, reason string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
+	}
+	pod := func(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: container, State: state}}}}
+		for _, f := range change {
+			f(p)
+		}
+		return p
+	}
+	target := func(reason string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "because"})
+		}
+	}
+	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+	failed := &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
+		{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "too many"}}}}
+	removed := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}}
+	said := func(message string) *corev1.Event { return &corev1.Event{Message: message} }
+	for _, c := range []struct {
+		name  string
+		job   *batchv1.Job
+		pod   *corev1.Pod
+		said  *corev1.Event
+		state fleet.State
+		cause fleet.Cause // empty: no trouble
+		final bool
+		dead  bool
+	}{
+		{"new", &batchv1.Job{}, nil, nil, fleet.Pending, "", false, false},
+		{"not launched completely", &batchv1.Job{Spec: batchv1.JobSpec{Suspend: ptr(true)}}, nil, nil, fleet.Launching, "", false, false},
+		{"quota", &batchv1.Job{}, nil, said(`pods "x" is forbidden: exceeded quota: q, requested: pods=1`), fleet.Pending, fleet.CauseQuota, false, false},
+		{"policy", &batchv1.Job{}, nil, said(`pods "x" is forbidden: violates PodSecurity "restricted:latest"`), fleet.Pending, fleet.CausePolicy, true, false},
+		{"no such tag", &batchv1.Job{}, waits("ImagePullBackOff", `Back-off pulling image "reg/x:1": ErrImagePull: reg/x:1: not found`), nil, fleet.Pending, fleet.CauseImage, true, true},
+		{"no right to the image", &batchv1.Job{}, waits("ErrImagePull", "pull access denied, authorization failed"), nil, fleet.Pending, fleet.CauseImage, true, true},
+		{"a registry that is away", &batchv1.Job{}, waits("ErrImagePull", "dial tcp: i/o timeout"), nil, fleet.Pending, fleet.CauseImage, false, true},
+		{"never pulled", &batchv1.Job{}, waits("ErrImageNeverPull", "not present with pull policy of Never"), nil, fleet.Pending, fleet.CauseImage, true, true},
+		{"a name that is none", &batchv1.Job{}, waits("InvalidImageName", "invalid reference format"), nil, fleet.Pending, fleet.CauseImage, true, true},
+		{"root in an image", &batchv1.Job{}, waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), nil, fleet.Pending, fleet.CauseStart, true, true},
+		{"its secret is on the way", &batchv1.Job{}, waits("CreateContainerConfigError", `secret "x" not found`), nil, fleet.Pending, fleet.CauseStart, false, true},
+		{"creating", &batchv1.Job{}, waits("ContainerCreating", ""), nil, fleet.Pending, "", false, false},
+		{"running", &batchv1.Job{}, pod(corev1.PodRunning, running), nil, fleet.Running, "", false, false},
+		{"done", &batchv1.Job{}, pod(corev1.PodRunning, over(0, "Completed")), nil, fleet.Ended, "", false, false},
+		{"an exit code", &batchv1.Job{}, pod(corev1.PodFailed, over(4, "Error")), nil, fleet.Ended, fleet.CauseExited, true, true},
+		{"137 alone is no OOM", &batchv1.Job{}, pod(corev1.PodFailed, over(137, "Error")), nil, fleet.Ended, fleet.CauseExited, true, true},
+		{"OOM", &batchv1.Job{}, pod(corev1.PodFailed, over(137, "OOMKilled")), nil, fleet.Ended, fleet.CauseOOM, true, true},
+		{"OOM of a child", &batchv1.Job{}, pod(corev1.PodFailed, over(2, "OOMKilled")), nil, fleet.Ended, fleet.CauseOOM, true, true},
+		{"no such program", &batchv1.Job{}, pod(corev1.PodFailed, over(128, "StartError")), nil, fleet.Ended, fleet.CauseStart, true, true},
+		{"preempted", &batchv1.Job{}, pod(corev1.PodFailed, over(143, "Error"), target("PreemptionByScheduler")), nil, fleet.Ended, fleet.CauseEvicted, true, true},
+		{"evicted by the API", &batchv1.Job{}, pod(corev1.PodFailed, over(3, "Error"), target("EvictionByEvictionAPI")), nil, fleet.Ended, fleet.CauseEvicted, true, true},
+		{"evicted by the kubelet", &batchv1.Job{}, pod(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) {
+			p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses = "Evicted", "The node was low on resource: memory", nil
+		}), nil, fleet.Ended, fleet.CauseEvicted, true, true},
+		{"node lost", &batchv1.Job{}, pod(corev1.PodFailed, running, target("DeletionByTaintManager")), nil, fleet.Ended, fleet.CauseEvicted, true, false},
+		{"deleted with grace", &batchv1.Job{}, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseEvicted, true, true},
+		{"removed by us", removed, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseExited, true, true},
+		{"deleted by force", failed, nil, nil, fleet.Ended, fleet.CauseEvicted, true, false},
+		{"a Pod whose Job is gone", nil, pod(corev1.PodRunning, running), nil, fleet.Running, "", false, false},
+		{"deadline", &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonDeadlineExceeded, Message: "active longer"}}}},
+			pod(corev1.PodFailed, over(137, "Error")), nil, fleet.Ended, fleet.CauseDeadline, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, trouble := state(c.job, c.pod, c.said)
+			if got != c.state {
+				t.Errorf("state %s, want %s", got, c.state)
+			}
+			switch {
+			case trouble == nil && c.cause == "":
+			case trouble == nil || trouble.Cause != c.cause || trouble.Final != c.final || trouble.Dead != c.dead || trouble.Message == "":
+				t.Errorf("trouble %+v, want %s, final %v, dead %v, with words", trouble, c.cause, c.final, c.dead)
+			}
+		})
+	}
+}
+
+// A kubeconfig of a workspace runs no program and reads no file on the coordinator.
+func TestKubeconfigOfAWorkspace(t *testing.T) {
+	t.Parallel()
+	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u, namespace: runs}}]\n"
+	const cluster = "clusters: [{name: k, cluster: {server: 'https://k:6443'}}]\n"
+	for name, c := range map[string]struct{ doc, refused string }{
+		"token":            {head + cluster + "users: [{name: u, user: {token: t}}]\n", ""},
+		"exec":             {head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}}}]\n", "exec plugin"},
+		"provider":         {head + cluster + "users: [{name: u, user: {auth-provider: {name: gcp}}}]\n", "auth provider"},
+		"token file":       {head + cluster + "users: [{name: u, user: {tokenFile: /etc/shadow}}]\n", "file path"},
+		"certificate file": {head + cluster + "users: [{name: u, user: {client-certificate: /x, client-key: /y}}]\n", "file path"},
+		"authority file":   {head + "clusters: [{name: k, cluster: {server: 'https://k:6443', certificate-authority: /x}}]\nusers: [{name: u, user: {token: t}}]\n", "file path"},
+		"nonsense":         {"a secret, and no kubeconfig: [", "no kubeconfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, namespace, err := fromKubeconfig([]byte(c.doc), "")
+			if c.refused == "" {
+				if err != nil || config.Host != "https://k:6443" || config.BearerToken != "t" || namespace != "runs" {
+					t.Errorf("%+v, %q, %v; want it taken", config, namespace, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "a secret, and") {
+				t.Errorf("%v, want %q and nothing of the content", err, c.refused)
+			}
+		})
+	}
+}
