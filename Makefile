@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 
-.PHONY: help build demo test bench fuzz race lint deps tools clean
+.PHONY: help build job-runner demo test test-k8s bench fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,12 +16,18 @@ build: tools ## build bin/everdict
 	@[ -e bin/everdict ] || echo "compiling: the first time takes a minute or two, most of it SQLite"
 	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
+job-runner: ## build bin/job-runner, the static runner for images
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/job-runner ./cmd/job-runner
+
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh
 
 test: tools ## run every test; ends with one line that counts them
 	-@./e2e/docker.sh # without an engine its tests fail, and the others run
 	./e2e/test.sh
+
+test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear it down (KEEP=1 keeps it)
+	./e2e/k8s/test.sh
 
 race: deps ## run every test under the race detector (slow on two cores)
 	go test -race -timeout 60m ./...
@@ -35,6 +41,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 30s)
 lint: ## gofmt and vet, for every supported system
 	test -z "$$(gofmt -l .)"
 	go vet ./...
+	go vet -tags kube ./e2e/kube
 	GOOS=darwin CGO_ENABLED=0 go vet ./agent/... ./protocol/...
 	GOOS=windows CGO_ENABLED=0 go vet ./agent/... ./protocol/...
 

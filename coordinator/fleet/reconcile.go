@@ -35,6 +35,9 @@ type look struct {
 	// awaited are the units whose job is queued, by job, and the memory of those jobs.
 	awaited map[string]string
 	memory  int64
+	// leaving are the units that are not wanted and still run: they have their place
+	// until they have ended.
+	leaving int
 }
 
 type seen struct {
@@ -276,6 +279,10 @@ func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 // sweep terminates a unit that has not been wanted for Grace.
 func (l *look) sweep(ctx context.Context, u seen) {
 	m := l.mark(u.Name)
+	if u.State == Running {
+		l.leaving++
+		l.memory += l.demand.Jobs[u.Job].MemoryMB
+	}
 	if l.since(&m.unwanted) < l.cfg.Grace {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
@@ -320,7 +327,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		unit string
 	}
 	var all []wanted
-	slots := l.demand.Use.Limit.MaxConcurrent - l.demand.Use.Leases - len(l.awaited)
+	slots := l.demand.Use.Limit.MaxConcurrent - l.demand.Use.Leases - len(l.awaited) - l.leaving
 	budget := l.demand.Use.Limit.MemoryMB
 	memory := l.demand.Use.MemoryMB + l.memory
 	full := ""

@@ -11,13 +11,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/fleettest"
 	"github.com/everdict/everdict/coordinator/fleet/kube"
+	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -108,6 +111,53 @@ func force(ctx context.Context, c *kubernetes.Clientset, ns, unit string) error 
 	return err
 }
 
+// withToken is the kubeconfig of whoever has a token.
+func withToken(t testing.TB, token string) string {
+	t.Helper()
+	return strings.Split(kubeconfig(t), "users:")[0] + "users: [{name: u, user: {token: " + token + "}}]\n" +
+		"contexts: [{name: everdict, context: {cluster: everdict, user: u}}]\ncurrent-context: everdict\n"
+}
+
+// launcher makes what deploy/kubernetes/launcher.yaml says in a namespace, and returns
+// its token.
+func launcher(t testing.TB, ns string) string {
+	t.Helper()
+	c, ctx := kubernetesClient(t), context.Background()
+	doc, err := os.ReadFile("../../deploy/kubernetes/launcher.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitSeq(string(doc), "\n---\n") {
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(part), nil, nil)
+		if err != nil {
+			t.Fatalf("read launcher.yaml: %v", err)
+		}
+		switch o := object.(type) {
+		case *corev1.ServiceAccount:
+			_, err = c.CoreV1().ServiceAccounts(ns).Create(ctx, o, metav1.CreateOptions{})
+		case *rbacv1.Role:
+			_, err = c.RbacV1().Roles(ns).Create(ctx, o, metav1.CreateOptions{})
+		case *rbacv1.RoleBinding:
+			o.Subjects[0].Namespace = ns
+			_, err = c.RbacV1().RoleBindings(ns).Create(ctx, o, metav1.CreateOptions{})
+		case *corev1.Secret:
+			_, err = c.CoreV1().Secrets(ns).Create(ctx, o, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatalf("make %T: %v", object, err)
+		}
+	}
+	var token string
+	house.Eventually(t, "the launcher has its token", func() bool {
+		s, err := c.CoreV1().Secrets(ns).Get(ctx, "everdict-launcher", metav1.GetOptions{})
+		if err == nil {
+			token = string(s.Data["token"])
+		}
+		return token != ""
+	})
+	return token
+}
+
 // swallow is an address that takes connections and answers nothing.
 func swallow(t *testing.T) string {
 	t.Helper()
@@ -120,14 +170,12 @@ func swallow(t *testing.T) string {
 }
 
 // TestConformance: the suite of every provider, against the real thing, in a namespace
-// that enforces the restricted Pod security standard.
+// that enforces the restricted Pod security standard, with the rights of
+// deploy/kubernetes/launcher.yaml and no others.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, false)
-	admin := kubeconfig(t)
-	wrong := strings.Split(admin, "users:")[0] + "users: [{name: admin, user: {token: nonsense}}]\n" +
-		"contexts: [{name: everdict, context: {cluster: everdict, user: admin}}]\ncurrent-context: everdict\n"
-	opener := kube.New(kube.Config{Secrets: secrets{"cluster": admin, "stale": wrong, "token": "nonsense"}, ImagePullPolicy: "Never", Log: quiet})
+	opener := kube.New(kube.Config{Secrets: secrets{"cluster": withToken(t, launcher(t, ns)), "stale": withToken(t, "nonsense"), "token": "nonsense"}, ImagePullPolicy: "Never", Log: quiet})
 	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, Image: unitImage, Namespace: ns, KubeconfigSecret: "cluster"}
 	bad, silent := spec, spec
 	bad.KubeconfigSecret = "stale"

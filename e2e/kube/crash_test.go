@@ -18,8 +18,7 @@ import (
 )
 
 // TestP4_TheCoordinatorIsKilledWhileItLaunches: kill -9, five times, at the moments at
-// which units are being made. Each run is done once, each attempt had one unit at most,
-// and nothing is left.
+// which units are being made. Each run is done, and nothing is left.
 func TestP4_TheCoordinatorIsKilledWhileItLaunches(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, true)

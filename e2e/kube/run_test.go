@@ -82,17 +82,17 @@ func on(script string) *protocol.RunRequest {
 // noUnits waits until nothing of ours is in a namespace.
 func noUnits(t *testing.T, ns string) {
 	t.Helper()
-	c := kubernetesClient(t)
+	c, ours := kubernetesClient(t), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=everdict"}
 	house.Eventually(t, "nothing is left on the cluster", func() bool {
-		jobs, err := c.BatchV1().Jobs(ns).List(context.Background(), metav1.ListOptions{})
+		jobs, err := c.BatchV1().Jobs(ns).List(context.Background(), ours)
 		if err != nil || len(jobs.Items) > 0 {
 			return false
 		}
-		pods, err := c.CoreV1().Pods(ns).List(context.Background(), metav1.ListOptions{})
+		pods, err := c.CoreV1().Pods(ns).List(context.Background(), ours)
 		if err != nil || len(pods.Items) > 0 {
 			return false
 		}
-		secrets, err := c.CoreV1().Secrets(ns).List(context.Background(), metav1.ListOptions{})
+		secrets, err := c.CoreV1().Secrets(ns).List(context.Background(), ours)
 		return err == nil && len(secrets.Items) == 0
 	})
 }

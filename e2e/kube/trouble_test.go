@@ -209,9 +209,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
 	ctx := context.Background()
-	good := kubeconfig(t)
-	bad := strings.Split(good, "users:")[0] + "users: [{name: admin, user: {token: nonsense}}]\n" +
-		"contexts: [{name: everdict, context: {cluster: everdict, user: admin}}]\ncurrent-context: everdict\n"
+	good, bad := withToken(t, launcher(t, ns)), withToken(t, "nonsense")
 	set := func(value string) {
 		t.Helper()
 		if err := h.Client.SetSecret(ctx, "other-config", protocol.SecretRequest{Value: value}); err != nil {

@@ -185,9 +185,9 @@ func tolerations(of []protocol.Toleration) []corev1.Toleration {
 // secret is the one with the token of a unit, which goes when its Job does.
 func secret(j *batchv1.Job, token string) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(j, batchv1.SchemeGroupVersion.WithKind("Job")),
-		}},
+		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID,
+		}}},
 		Immutable:  ptr(true),
 		StringData: map[string]string{tokenKey: token},
 	}
