@@ -110,11 +110,12 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 		if f.cfg.Openers[latest.Kind] == nil {
 			return
 		}
-		p = newPool(&f.cfg, workspace, latest.ID)
+		p = newPool(&f.cfg, workspace, latest)
 		f.pools[k], f.names[p.name] = p, p
 		if f.start != nil {
 			f.start(p)
 		}
+		return
 	}
 	p.change(latest)
 }

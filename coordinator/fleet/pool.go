@@ -55,10 +55,10 @@ type launched struct {
 // marks are when something was first seen of a unit.
 type marks struct{ awaited, trouble, unwanted time.Time }
 
-func newPool(cfg *Config, workspace, runtime string) *pool {
+func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {
 	return &pool{
-		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", runtime),
-		name: cfg.Pool(workspace, runtime), workspace: workspace, runtime: runtime,
+		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
+		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, marks: map[string]*marks{},
 	}
 }
