@@ -149,6 +149,13 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return nil
 }
 
+// Launches implements run.Launcher.
+func (f *Fleet) Launches(workspace, runtime string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pools[key{workspace, runtime}] != nil
+}
+
 // Why implements run.Launcher.
 func (f *Fleet) Why(workspace, runtime, run string) (string, bool) {
 	f.mu.Lock()

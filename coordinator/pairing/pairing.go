@@ -213,12 +213,16 @@ func (r *Runners) List(ctx context.Context, workspace, owner string) ([]protocol
 	defer r.mu.Unlock()
 	runners := []protocol.Runner{}
 	for i := range rows {
-		if owner == "" || rows[i].Owner == owner {
-			runners = append(runners, r.view(&rows[i]))
+		if v := r.view(&rows[i]); (owner == "" || v.Owner == owner) && shown(&v) {
+			runners = append(runners, v)
 		}
 	}
 	return runners, nil
 }
+
+// shown says whether a runner is in lists: one that was launched for a run will not be
+// back, and does not linger.
+func shown(r *protocol.Runner) bool { return r.Unit == "" || r.Online }
 
 // Roster is List without an owner for those who ask at every submit: the slice
 // is made anew only when a runner was paired, came, went or was revoked, so that
@@ -237,9 +241,11 @@ func (r *Runners) Roster(ctx context.Context, workspace string) ([]protocol.Runn
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	roster = make([]protocol.Runner, len(rows))
+	roster = make([]protocol.Runner, 0, len(rows))
 	for i := range rows {
-		roster[i] = r.view(&rows[i])
+		if v := r.view(&rows[i]); shown(&v) {
+			roster = append(roster, v)
+		}
 	}
 	if _, current := r.rows[workspace]; current {
 		r.rosters[workspace] = roster

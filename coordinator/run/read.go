@@ -120,10 +120,7 @@ func (s *Service) nobodyOf(ctx context.Context, workspace string) string {
 // noRunner says that the pool of a runtime has no runner for a run, and how that
 // changes.
 func (s *Service) noRunner(ctx context.Context, workspace, runtime, run string) string {
-	s.mu.Lock()
-	launcher := s.launcher
-	s.mu.Unlock()
-	if launcher != nil {
+	if launcher := s.launched(); launcher != nil {
 		if sentence, ok := launcher.Why(workspace, runtime, run); ok {
 			return "runtime " + runtime + ": " + sentence
 		}

@@ -105,6 +105,9 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired, and no runtime is registered", p.Workspace).
 			WithHint("%s; or register a runtime: everdict runtimes register", pairHint)
 	}
+	if to, ok, err := s.toLaunched(ctx, p, runtimes, needs); ok || err != nil {
+		return to, err
+	}
 	why := "no runtime was named: any pool of the workspace that can run it"
 	var able []string
 	for _, r := range runtimes {

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
@@ -20,6 +23,8 @@ type Launcher interface {
 	// Why is, in one sentence, what a queued run of a runtime waits for; false: this
 	// runtime's runners are not launched, or nothing is known yet.
 	Why(workspace, runtime, run string) (sentence string, ok bool)
+	// Launches says whether runners are launched for a runtime.
+	Launches(workspace, runtime string) bool
 }
 
 // OnLaunch sets who launches runners.
@@ -27,6 +32,40 @@ func (s *Service) OnLaunch(l Launcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.launcher = l
+}
+
+// launched is the launcher; nil: nothing is launched.
+func (s *Service) launched() Launcher {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.launcher
+}
+
+// toLaunched is the runtime that a run without one goes to because nobody who is there
+// could take it, and that launches a runner for it; false: there is none, or somebody is
+// there.
+func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs []string) (route, bool, error) {
+	launcher := s.launched()
+	if launcher == nil || s.cfg.Local {
+		return route{}, false, nil
+	}
+	roster, err := s.cfg.Runners.Roster(ctx, p.Workspace)
+	if err != nil {
+		return route{}, false, err
+	}
+	for _, r := range roster {
+		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace)
+		if r.Online && r.Unit == "" && takes && !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+			return route{}, false, nil
+		}
+	}
+	for _, o := range runtimes {
+		if launcher.Launches(p.Workspace, o.spec.ID) && len(o.lacks(needs)) == 0 {
+			return route{pool: runtimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
+				why: "no runtime was named, and no runner that could take it is online: runtime " + o.spec.ID + " launches one"}, true, nil
+		}
+	}
+	return route{}, false, nil
 }
 
 // Unplaced ends an attempt of a queued run that no runner came for, because of what

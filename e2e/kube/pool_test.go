@@ -84,6 +84,22 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 	noUnits(t, ns)
 }
 
+// TestARunWithoutARuntime goes to the cluster when no runner is there for it.
+func TestARunWithoutARuntime(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	req := on("say hello")
+	req.Runtime = ""
+	run := h.Settled(h.Submit(req))
+	if run.Status != protocol.StatusSucceeded || !strings.Contains(run.Placement.Why, "runtime cluster launches one") {
+		t.Errorf("the run is %s, %+v, placement %+v", run.Status, run.Failure, run.Placement)
+	}
+	if pool := h.Pool("cluster"); len(pool.Runners) != 0 {
+		t.Errorf("the pool shows %+v, want no runner that has ended", pool.Runners)
+	}
+	noUnits(t, ns)
+}
+
 // TestTheImageOfACase: the runner is brought into it.
 func TestTheImageOfACase(t *testing.T) {
 	t.Parallel()
