@@ -64,6 +64,14 @@ func final(t *Trouble) (class string, retryable bool) {
 	return protocol.ClassInfra, true
 }
 
+// unsupported is the failure of a run that its image lacks something for.
+func unsupported(u *Unit, why string) protocol.Failure {
+	return protocol.Failure{
+		Stage: protocol.StageDispatch, Class: protocol.ClassConfig, Reason: protocol.ReasonUnsupportedByRunner, Code: protocol.CodeUpstreamMisconfigured,
+		Message: fmt.Sprintf("the runner of unit %s cannot take the run: %s", u.Name, protocol.Clip(why, 1000)),
+	}
+}
+
 // overdue is the failure of a unit that was in trouble for too long.
 func overdue(f protocol.Failure, waited, most time.Duration) protocol.Failure {
 	f.Message = fmt.Sprintf("%s; waited %v for it", f.Message, waited.Round(time.Second))

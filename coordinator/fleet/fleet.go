@@ -14,6 +14,7 @@ import (
 // Queue is what the fleet must know of the lease queue.
 type Queue interface {
 	Demand(ctx context.Context, pool string, n int, ids []string) (lease.Demand, error)
+	Explain(ctx context.Context, job string) (lease.Explanation, error)
 }
 
 // Runs is what the fleet asks and tells about runs.
@@ -36,6 +37,7 @@ type Needs struct {
 // Runners are the runners of pools.
 type Runners interface {
 	Get(ctx context.Context, workspace, id string) (protocol.Runner, error)
+	Roster(ctx context.Context, workspace string) ([]protocol.Runner, error)
 	CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error)
 }
 

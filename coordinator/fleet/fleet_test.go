@@ -171,6 +171,17 @@ func TestARunnerThatNeverComes(t *testing.T) {
 	})
 }
 
+// What an image lacks is known as soon as its runner is there.
+func TestAnImageThatLacksSomething(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{Image: "bare"}, "run_a")
+		got := w.told(&w.unplaced)
+		if len(got) != 1 || got[0].Class != protocol.ClassConfig || got[0].Retryable || !strings.Contains(got[0].Message, "no runner offers git") {
+			t.Errorf("told %+v, want the matcher's words, for good", got)
+		}
+	})
+}
+
 func TestAClusterThatIsAway(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
 		w.cluster.Down(errors.New("connection refused"))

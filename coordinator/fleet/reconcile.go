@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -237,6 +238,10 @@ func (l *look) await(ctx context.Context, u seen, job lease.JobState) {
 		return
 	case t == nil:
 		m.trouble = time.Time{}
+		if why := l.unable(ctx, u); why != "" {
+			l.unplaced(ctx, u, unsupported(&u.Unit, why))
+			return
+		}
 		l.due(m.awaited.Add(l.cfg.TokenLife))
 		l.words[u.Job] = fmt.Sprintf("unit %s is %s%s", u.Name, u.State, on(u.Node))
 		return
@@ -252,6 +257,23 @@ func (l *look) await(ctx context.Context, u seen, job lease.JobState) {
 	}
 	l.due(m.trouble.Add(l.cfg.PendingTimeout))
 	l.words[u.Job] = fmt.Sprintf("unit %s waits: %s: %s", u.Name, t.Cause, protocol.Clip(t.Message, 600))
+}
+
+// unable is why the runner of a unit, which is there, can never take its run: what its
+// image lacks. Empty: it is not there, or it can.
+func (l *look) unable(ctx context.Context, u seen) string {
+	if u.State != Running {
+		return ""
+	}
+	roster, err := l.cfg.Runners.Roster(ctx, l.workspace)
+	if err != nil || !slices.ContainsFunc(roster, func(r protocol.Runner) bool { return r.Online && r.Unit == u.Name }) {
+		return ""
+	}
+	x, err := l.cfg.Queue.Explain(ctx, u.Job)
+	if err != nil || x.Online == 0 || x.Able > 0 {
+		return ""
+	}
+	return x.Sentence
 }
 
 func on(node string) string {

@@ -190,6 +190,25 @@ func (w *world) Demand(_ context.Context, _ string, n int, ids []string) (lease.
 	return d, nil
 }
 
+// Explain implements fleet.Queue.
+func (w *world) Explain(_ context.Context, job string) (lease.Explanation, error) {
+	return lease.Explanation{Job: job, Online: 1, Sentence: "no runner offers git; 1 online runner offers: nothing"}, nil
+}
+
+// Roster implements fleet.Runners: the runner of a job that needs the image "bare" is
+// there, and cannot take it.
+func (w *world) Roster(context.Context, string) ([]protocol.Runner, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []protocol.Runner
+	for id, j := range w.jobs {
+		if j.needs.Image == "bare" {
+			all = append(all, protocol.Runner{Online: true, Unit: fleet.UnitName(id, j.Attempt+1)})
+		}
+	}
+	return all, nil
+}
+
 // Needs implements fleet.Runs.
 func (w *world) Needs(_ context.Context, run string) (fleet.Needs, error) {
 	w.mu.Lock()

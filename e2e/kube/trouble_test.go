@@ -64,6 +64,16 @@ func TestF16_ANameThatIsNoImage(t *testing.T) {
 	noUnits(t, ns)
 }
 
+// TestP9_AnImageWithoutGit: what the run needs and its image lacks is known at once.
+func TestP9_AnImageWithoutGit(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	req := on("say hello")
+	req.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{"a": "b"}}}
+	failed(t, h.Settled(h.Submit(req)), protocol.ClassConfig, protocol.ReasonUnsupportedByRunner, "no runner offers git")
+	noUnits(t, ns)
+}
+
 // TestF15_MemoryRunsOut: whichever process the kernel ends, the run says why.
 func TestF15_MemoryRunsOut(t *testing.T) {
 	t.Parallel()
