@@ -11,6 +11,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,6 +76,9 @@ type Config struct {
 	// DeliverTimeout is how long a runner that leaves tries to deliver its results.
 	// Default 10 s.
 	DeliverTimeout time.Duration
+	// Undelivered is given each result that could not be delivered when the runner
+	// leaves; nil: they stay in the outbox for the next start.
+	Undelivered func(run string, epoch int64, result []byte)
 	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
 	Log          *slog.Logger
@@ -231,6 +235,12 @@ func (r *Runner) leave() error {
 	defer cancel()
 	if err := r.out.Drained(ctx); err != nil {
 		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())
+		if give := r.cfg.Undelivered; give != nil {
+			err := r.out.Undelivered(func(a outbox.Attempt, result json.RawMessage) { give(a.Run, a.Epoch, result) })
+			if err != nil {
+				r.log.Error("a result could not be read", "err", err)
+			}
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,3 +19,7 @@ func (j *Job) Validate() error {
 	j.Harness.check(&k, "harness")
 	return k.err()
 }
+
+// ResultSentinel begins a line of a launched runner's output that holds the result of
+// its run, as JSON: one that it could not deliver over its connection.
+const ResultSentinel = "__EVERDICT_RESULT__"

@@ -232,6 +232,28 @@ func (o *Outbox) Unacknowledged() int64 {
 	return o.unacked()
 }
 
+// Undelivered gives each result that is finished and was not acknowledged, the oldest
+// first.
+func (o *Outbox) Undelivered(give func(a Attempt, result json.RawMessage)) error {
+	o.mu.Lock()
+	all := o.byAge()
+	o.mu.Unlock()
+	for _, s := range all {
+		if !s.isFinished() {
+			continue
+		}
+		result, err := os.ReadFile(filepath.Join(s.dir, resultFile))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // acknowledged meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("outbox: read result: %w", err)
+		}
+		give(s.attempt, result)
+	}
+	return nil
+}
+
 // Drained returns when no finished attempt is left, or with ctx's error.
 // Something must be shipping for that to happen.
 func (o *Outbox) Drained(ctx context.Context) error {

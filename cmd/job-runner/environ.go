@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
 
 // environ is what jobs may inherit: without the runner's own settings.
 func environ(env []string) []string {
@@ -11,4 +15,13 @@ func environ(env []string) []string {
 		}
 	}
 	return rest
+}
+
+// oneLine is a JSON document without line breaks.
+func oneLine(doc []byte) []byte {
+	var b bytes.Buffer
+	if err := json.Compact(&b, doc); err != nil {
+		return doc // the outbox takes valid documents only
+	}
+	return b.Bytes()
 }

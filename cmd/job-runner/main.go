@@ -6,6 +6,9 @@
 //	job-runner install PATH  copies itself to PATH, for containers of other images
 //	job-runner version
 //
+// A result that it cannot deliver it prints as one line after the sentinel
+// __EVERDICT_RESULT__, where the coordinator finds it when it is back.
+//
 // Variables:
 //
 //	EVERDICT_API_URL          address of the coordinator
@@ -15,6 +18,7 @@
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
+//	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
 //	EVERDICT_LOG_LEVEL        debug, info, warn or error; default info
 //
 // The exit codes are those of "everdict runner": 0 done, 3 the run was given back, 4 the
@@ -117,6 +121,10 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
+	deliver, err := duration(getenv, "EVERDICT_DELIVER_TIMEOUT", deliver)
+	if err != nil {
+		return err
+	}
 	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
 	if url == "" {
 		return errors.New("EVERDICT_API_URL is not set")
@@ -137,7 +145,12 @@ func run(ctx context.Context, getenv func(string) string) error {
 	processes := process.New(process.Config{NoMask: true})
 	defer processes.Close()
 	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
+	var printed error
 	r := agent.New(agent.Config{
+		Undelivered: func(run string, _ int64, result []byte) {
+			fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
+			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, deliver)
+		},
 		URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
 		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
 		Capabilities: capabilities(ctx, sandbox.Image != ""),
@@ -148,7 +161,8 @@ func run(ctx context.Context, getenv func(string) string) error {
 		<-ctx.Done()
 		r.Drain()
 	}()
-	return r.Run(context.WithoutCancel(ctx))
+	err = r.Run(context.WithoutCancel(ctx))
+	return errors.Join(err, printed)
 }
 
 // join tries for a while: a unit whose coordinator is gone is not to wait for ever.

@@ -24,6 +24,8 @@ type Runs interface {
 	Unplaced(ctx context.Context, run string, before int64, f protocol.Failure) error
 	Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error
 	Foretell(run string, attempt int64, f protocol.Failure)
+	// Adopt takes the result that the holder of a lease left in its unit's output.
+	Adopt(ctx context.Context, l lease.Lease, result []byte) error
 }
 
 // Needs of a run, as its case and harness declare them; see Order.

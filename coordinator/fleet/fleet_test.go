@@ -160,6 +160,37 @@ func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
 	})
 }
 
+// The result that a runner could not deliver is in its output.
+func TestAResultInTheOutput(t *testing.T) {
+	for name, c := range map[string]struct {
+		output  string
+		adopted string
+	}{
+		"the last one":    {"log\n" + protocol.ResultSentinel + "{\"a\":1}\nlog\n" + protocol.ResultSentinel + "{\"a\":2}\nlog\n", `run_a {"a":2}`},
+		"the first line":  {protocol.ResultSentinel + "{}\n", "run_a {}"},
+		"one that is cut": {"log\n" + protocol.ResultSentinel + "{\"a\":", ""},
+		"none":            {"log of " + protocol.ResultSentinel + "\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+				w.submit(fleet.Needs{}, "run_a")
+				w.taken("run_a")
+				w.cluster.Print(unit("run_a", 1), c.output)
+				w.cluster.Say(unit("run_a", 1), &fleet.Trouble{Cause: fleet.CauseExited, Message: "exit code 2", Final: true, Dead: true})
+				w.pass(time.Second)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if c.adopted != "" && (!slices.Equal(w.adopted, []string{c.adopted}) || len(w.ended) > 0) {
+					t.Errorf("adopted %q, ended %+v; want %q adopted", w.adopted, w.ended, c.adopted)
+				}
+				if c.adopted == "" && (len(w.adopted) > 0 || len(w.ended) != 1) {
+					t.Errorf("adopted %q, ended %+v; want the attempt ended", w.adopted, w.ended)
+				}
+			})
+		})
+	}
+}
+
 // A unit whose runner never comes does not keep its run for ever.
 func TestARunnerThatNeverComes(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +22,10 @@ const (
 	launchWidth = 8
 	// listLag is how long a list may take to show what was launched.
 	listLag = 30 * time.Second
-	// tailBytes of a unit's output go into a failure.
-	tailBytes = 4 << 10
+	// tailBytes of a unit's output go into a failure, and a result is looked for in the
+	// last resultBytes.
+	tailBytes   = 4 << 10
+	resultBytes = 8 << 20
 )
 
 // look is one comparison of wanted with seen.
@@ -214,7 +217,16 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}
-	f.LogTail = l.tail(ctx, u)
+	output := l.output(ctx, u, resultBytes)
+	if result := result(output); result != nil {
+		if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err == nil {
+			l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
+			return
+		} else {
+			l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
+		}
+	}
+	f.LogTail = string(output[max(0, len(output)-tailBytes):])
 	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
 		l.due(l.now.Add(l.cfg.Backoff))
@@ -288,7 +300,7 @@ func on(node string) string {
 func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 	l.words[u.Job] = f.Message
 	if u.State == Ended || u.State == Running {
-		f.LogTail = l.tail(ctx, u)
+		f.LogTail = string(l.output(ctx, u, tailBytes))
 	}
 	if err := l.cfg.Runs.Unplaced(ctx, u.Job, u.Attempt-1, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
@@ -330,15 +342,31 @@ func (l *look) needs(ctx context.Context, run string) Needs {
 	return n
 }
 
-// tail is the end of what a unit printed, if it can be read.
-func (l *look) tail(ctx context.Context, u seen) string {
+// output is the end of what a unit printed, if it can be read.
+func (l *look) output(ctx context.Context, u seen, limit int64) []byte {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	out, err := u.on.Output(bounded, u.Name, tailBytes)
+	out, err := u.on.Output(bounded, u.Name, limit)
 	if err != nil {
 		l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
 	}
-	return string(out)
+	return out
+}
+
+// result is the last one in a unit's output; nil if there is none.
+func result(output []byte) []byte {
+	i := bytes.LastIndex(output, []byte("\n"+protocol.ResultSentinel))
+	if i < 0 {
+		if !bytes.HasPrefix(output, []byte(protocol.ResultSentinel)) {
+			return nil
+		}
+		i = -1
+	}
+	line, _, complete := bytes.Cut(output[i+1+len(protocol.ResultSentinel):], []byte("\n"))
+	if !complete {
+		return nil // it was cut off
+	}
+	return line
 }
 
 // launch makes the units that are missing, in the queue's order, as far as the limits

@@ -32,6 +32,7 @@ type world struct {
 	unplaced []told
 	ended    []told
 	foretold []told
+	adopted  []string
 }
 
 type job struct {
@@ -238,6 +239,15 @@ func (w *world) Ended(_ context.Context, l lease.Lease, f protocol.Failure) erro
 	defer w.mu.Unlock()
 	w.jobs[l.Job].State = lease.Settled
 	w.ended = append(w.ended, told{l.Job, l.Attempt, f})
+	return nil
+}
+
+// Adopt implements fleet.Runs.
+func (w *world) Adopt(_ context.Context, l lease.Lease, result []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs[l.Job].State = lease.Settled
+	w.adopted = append(w.adopted, l.Job+" "+string(result))
 	return nil
 }
 

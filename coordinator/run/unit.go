@@ -128,6 +128,17 @@ func (s *Service) Ended(ctx context.Context, l lease.Lease, f protocol.Failure) 
 	return err
 }
 
+// Adopt takes the result that the holder of a lease could not deliver and has left in its
+// unit's output; the unit is over. It is Finish by that holder.
+func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error {
+	r, err := s.cfg.Runners.Get(ctx, l.Workspace, l.Runner)
+	if err != nil {
+		return err
+	}
+	_, err = s.Finish(ctx, l.Ref, Holder{Runner: r}, result)
+	return err
+}
+
 // Foretell says why the lease of an attempt will end without a result, where the
 // cluster does not know whether its process is over: then the lease has to run out.
 func (s *Service) Foretell(run string, attempt int64, f protocol.Failure) {

@@ -128,6 +128,11 @@ func (c *Cluster) Say(name string, t *fleet.Trouble) {
 	})
 }
 
+// Print adds to a unit's output.
+func (c *Cluster) Print(name, text string) {
+	c.each(name, func(u *unit) { u.output.WriteString(text) })
+}
+
 // Evict takes a unit away as a person with a right to does.
 func (c *Cluster) Evict(name string) {
 	c.Say(name, &fleet.Trouble{Cause: fleet.CauseEvicted, Message: "the unit was deleted", Final: true, Dead: true})

@@ -33,8 +33,9 @@ const (
 const (
 	// container is the one that runs the runner.
 	container = "runner"
-	// keepFinished is how long a finished Job stays if no coordinator removes it.
-	keepFinished = int32(600)
+	// keepFinished is how long a finished Job stays if no coordinator removes it, with
+	// the result that its runner could not deliver.
+	keepFinished = int32(3600)
 	// terminationGrace is what a runner has between SIGTERM and SIGKILL; it drains for
 	// drainTimeout of it.
 	terminationGrace = int64(30)
