@@ -3,6 +3,7 @@
 # them into the cluster's containerd:
 #   test/pause:1, everdict-test/unit:1  what the conformance suite's units run
 #   everdict-test/runner:1              job-runner in a busybox
+#   everdict-test/impatient:1           the same, which gives its result up after 2 s
 #   everdict-test/case:1                a busybox, as the image of a case
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,6 +24,7 @@ image() { # NAME ENTRY ARGS...
 image test/pause:1 /unit "$made/unit:/unit"
 image everdict-test/unit:1 /unit "$made/unit:/unit"
 image everdict-test/runner:1 /usr/local/bin/job-runner -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner"
+image everdict-test/impatient:1 /usr/local/bin/job-runner -env EVERDICT_DELIVER_TIMEOUT=2s -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner"
 printf '#!/bin/sh\necho in its own image\n' >"$made/of-the-case"
 image everdict-test/case:1 "" -busybox "$busybox" "$made/of-the-case:/usr/local/bin/of-the-case"
 for tar in "$made"/*.tar; do

@@ -29,6 +29,8 @@ const (
 	unitImage   = "docker.io/everdict-test/unit:1"
 	runnerImage = "docker.io/everdict-test/runner:1"
 	caseImage   = "docker.io/everdict-test/case:1"
+	// impatientImage is runnerImage, which gives its result up after 2 s.
+	impatientImage = "docker.io/everdict-test/impatient:1"
 )
 
 // kubeconfig is the admin's of the cluster under test.

@@ -5,10 +5,12 @@ package kube
 import (
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -80,6 +82,35 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 		if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
 			t.Errorf("%s is %s, attempt %d, %+v; want it done at the first", id, run.Status, run.Attempt, run.Failure)
 		}
+	}
+	noUnits(t, ns)
+}
+
+// TestP5_AResultThatNobodyTook: the coordinator is away when the run ends, and its Pod
+// does not wait for it. The result is taken from the Pod's output.
+func TestP5_AResultThatNobodyTook(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, func(c *coordinator.Config, s *protocol.RuntimeSpec) {
+		s.Image = impatientImage
+		// What runs is lost only if nobody looks at the cluster within the lease.
+		c.Lease.TTL, c.Timing.LeaseTTL = 30*time.Second, 30*time.Second
+	})
+	wait, open := gate(t)
+	id := h.Submit(on("run " + wait))
+	h.Running(id)
+	h.Stop()
+	open()
+	c := kubernetesClient(t)
+	house.Eventually(t, "the Pod has ended", func() bool {
+		pods, err := unitPods(t.Context(), c, ns, fleet.UnitName(id, 1))
+		if err != nil || len(pods) != 1 || len(pods[0].Status.ContainerStatuses) == 0 {
+			return false
+		}
+		return pods[0].Status.ContainerStatuses[0].State.Terminated != nil
+	})
+	h.Start()
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+		t.Errorf("the run is %s, attempt %d, %+v; want it done at the first", run.Status, run.Attempt, run.Failure)
 	}
 	noUnits(t, ns)
 }

@@ -1,5 +1,5 @@
 // Command image writes an image archive of one layer, as docker save does, without any
-// engine: image -o FILE -name NAME -entry PATH [-busybox PATH] SRC:DEST...
+// engine: image -o FILE -name NAME -entry PATH [-busybox PATH] [-env K=V] SRC:DEST...
 package main
 
 import (
@@ -22,20 +22,25 @@ func main() {
 	name := flag.String("name", "", "name of the image")
 	entry := flag.String("entry", "", "entry point; empty: none")
 	busybox := flag.String("busybox", "", "static busybox, installed with all of its names")
+	env := flag.String("env", "", "variable K=V of the image; empty: none")
 	flag.Parse()
-	if err := write(*out, *name, *entry, *busybox, flag.Args()); err != nil {
+	if err := write(*out, *name, *entry, *env, *busybox, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func write(out, name, entry, busybox string, files []string) error {
+func write(out, name, entry, env, busybox string, files []string) error {
 	layer, err := layer(busybox, files)
 	if err != nil {
 		return err
 	}
+	environ := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
+	if env != "" {
+		environ = append(environ, env)
+	}
 	config := map[string]any{"architecture": runtime.GOARCH, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer)}},
-		"config": map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/bin:/bin"}}}
+		"config": map[string]any{"Env": environ}}
 	if entry != "" {
 		config["config"].(map[string]any)["Entrypoint"] = []string{entry}
 	}
