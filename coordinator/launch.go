@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -23,6 +24,9 @@ type Launch struct {
 	HostNetwork     bool
 	ImagePullPolicy string
 	User            int64
+	// Openers take the place of the technologies that this package knows, by kind of
+	// runtime; nil: none do.
+	Openers map[string]fleet.Opener
 	// Grace and PendingTimeout are as in fleet.Config.
 	Grace, PendingTimeout time.Duration
 }
@@ -34,10 +38,12 @@ const deadlineSlack = 2 * time.Hour
 
 // clusters are the technologies on which runners are launched, by kind of runtime.
 func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener {
-	return map[string]fleet.Opener{protocol.RuntimeK8s: kube.New(kube.Config{
+	all := map[string]fleet.Opener{protocol.RuntimeK8s: kube.New(kube.Config{
 		Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
 		User: cfg.Launch.User, Log: cfg.Log,
 	})}
+	maps.Copy(all, cfg.Launch.Openers)
+	return all
 }
 
 // identity is the name under which a coordinator's units are known on clusters.
