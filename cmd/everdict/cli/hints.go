@@ -23,6 +23,7 @@ var routeCommands = map[string]string{
 	"GET /harness-templates":         "everdict harnesses list --templates",
 	"GET /harness-templates/{id}":    "everdict harnesses list --templates",
 	"POST /harness-templates":        "everdict harnesses register --template",
+	"GET /pools":                     "everdict pools list",
 	"GET /runtimes":                  "everdict runtimes list",
 	"POST /runtimes":                 "everdict runtimes register",
 	"GET /secrets":                   "everdict secrets list",
@@ -48,7 +49,7 @@ var routeCommands = map[string]string{
 
 // nouns are the segments of a path that are no ids.
 var nouns = map[string]bool{
-	"docs": true, "runs": true, "runners": true, "workspace": true, "harnesses": true, "harness-templates": true, "runtimes": true, "secrets": true, "usage": true, "keys": true, "trajectory": true,
+	"docs": true, "runs": true, "runners": true, "workspace": true, "harnesses": true, "harness-templates": true, "runtimes": true, "pools": true, "secrets": true, "usage": true, "keys": true, "trajectory": true,
 	"live": true, "cancel": true, "approve": true, "reject": true, "events": true, "attempts": true, "placement": true, "logs": true, "trace": true, "diff": true,
 }
 
