@@ -2,12 +2,14 @@ package lease_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/lease/sqlite"
 )
 
 func bound(id, job string) lease.Runner {
@@ -195,5 +197,34 @@ func TestUnplacedWaitsForItsRetry(t *testing.T) {
 	d, err := c.q.Demand(t.Context(), "p", 5, []string{"j1"})
 	if err != nil || len(d.Next) != 0 || !d.Jobs["j1"].Delayed || d.Jobs["j1"].Attempt != 1 {
 		t.Errorf("demand %+v, %v; want j1 delayed after attempt 1", d, err)
+	}
+}
+
+// BenchmarkDemand is one look at a pool of 20 for which 10,000 jobs are queued.
+func BenchmarkDemand(b *testing.B) {
+	db, err := sqlite.Open(b.Context(), sqlite.Config{Path: filepath.Join(b.TempDir(), "a.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	q, err := lease.Open(b.Context(), db, lease.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var ids []string
+	jobs := make([]lease.Job, 10_000)
+	for i := range jobs {
+		jobs[i] = job(fmt.Sprintf("j%05d", i))
+		if i < 20 {
+			ids = append(ids, jobs[i].ID)
+		}
+	}
+	if err := q.EnqueueAll(b.Context(), jobs); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if d, err := q.Demand(b.Context(), "p", 40, ids); err != nil || len(d.Next) != 40 {
+			b.Fatalf("%d next, %v", len(d.Next), err)
+		}
 	}
 }

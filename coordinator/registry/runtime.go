@@ -223,7 +223,7 @@ func (r *Runtimes) Inspect(ctx context.Context, workspace, id, version string) (
 	prober := r.cfg.Probers[spec.Kind]
 	switch {
 	case spec.Kind == protocol.RuntimeLocal:
-		answer.Reachable, answer.Detail = true, "there is no cluster: GET /pools shows its runners"
+		answer.Reachable, answer.Detail = true, "there is no cluster; everdict pools list shows its runners"
 		return answer, nil
 	case prober == nil:
 		answer.Detail = "this build cannot look at runtimes of kind " + spec.Kind
