@@ -142,6 +142,7 @@ func (h *handle) restart(ctx context.Context) error {
 	// The kill is sent even when ctx has ended: it only bounds the wait, and that is bounded anyhow.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
 	defer cancel()
+	h.lookFromOutside(ctx) // the counters go with the container
 	h.mu.Lock()
 	h.ending = true
 	l := h.link

@@ -148,6 +148,32 @@ func TestP6_StalledInitEndsWithTheContainer(t *testing.T) {
 	}
 }
 
+// What ran into its process limit is known by that, also when init is too busy to say so before it is ended.
+func TestF44_LimitIsNamedThoughInitIsStalled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	b := r.start(func(s *sandbox.Spec) { s.Resources.PIDs = 32 })
+	p := b.exec(sh(`trap "" TERM; i=0; while [ $i -lt 40 ]; do (sleep 1000 &) 2>/dev/null; i=$((i+1)); done; echo up >up; while :; do sleep 1; done`))
+	c, err := r.e.api.ContainerInspect(t.Context(), r.e.labelled(t, LabelAttempt+"="+b.spec.Attempt)[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the limit is met", func() bool { u := b.usage(); return u.PIDsHits != nil && *u.PIDsHits > 0 })
+	h := b.ComputeHandle.(*handle)
+	h.mu.Lock()
+	h.last = counters{} // as if nobody had looked before
+	h.mu.Unlock()
+	if err := syscall.Kill(c.State.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process 1 from outside: %v", err)
+	}
+	if _, err := p.Stop(t.Context(), quick); err != nil {
+		t.Fatal(err)
+	}
+	if u := b.usage(); u.PIDsHits == nil || *u.PIDsHits == 0 || u.PeakPIDs == nil || *u.PeakPIDs != 32 {
+		t.Errorf("%+v: wanted the limit that was met", u)
+	}
+}
+
 func TestP6_KilledWholeStartsAgain(t *testing.T) {
 	t.Parallel()
 	b := newRig(t, Config{}).start()

@@ -81,10 +81,7 @@ func (h *handle) look(ctx context.Context) {
 	h.mu.Lock()
 	l := h.link
 	h.mu.Unlock()
-	ask := cgroup1
-	if h.engine.info.CgroupVersion == "2" {
-		ask = cgroup2
-	}
+	ask := h.questions()
 	answers := make([]<-chan fileAnswer, len(ask))
 	for i, q := range ask {
 		answers[i] = l.file(q.path)
@@ -106,6 +103,15 @@ func (h *handle) look(ctx context.Context) {
 			return
 		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.link == l {
+		h.keep(c)
+	}
+}
+
+// keep makes c what was read last. mu is held.
+func (h *handle) keep(c counters) {
 	if c.peakPIDs == nil {
 		// Kernels before 6.11 keep no peak. What is known for sure: the limit, once it was hit; else what is there now.
 		c.peakPIDs = c.pids
@@ -117,12 +123,15 @@ func (h *handle) look(ctx context.Context) {
 			}
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.link == l {
-		c.peakPIDs = most(c.peakPIDs, h.last.peakPIDs)
-		h.last = c
+	c.peakPIDs = most(c.peakPIDs, h.last.peakPIDs)
+	h.last = c
+}
+
+func (h *handle) questions() []question {
+	if h.engine.info.CgroupVersion == "2" {
+		return cgroup2
 	}
+	return cgroup1
 }
 
 // question is one file of the container's cgroup.
