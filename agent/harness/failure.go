@@ -22,18 +22,11 @@ func (d Ended) Failure(name string) *protocol.Failure {
 		f.ExitCode = &code
 	}
 	switch {
-	case d.Reason == sandbox.ReasonTimeout:
-		f.Reason = protocol.ReasonTimeout
-		f.Limit = timeLimit("timeoutSec", d.Fired, d.Ran)
-		f.Message = fmt.Sprintf("%s was still running after %s of running time (timeoutSec) and was ended", name, seconds(f.Limit.Configured))
-	case d.Reason == sandbox.ReasonIdle:
-		f.Reason = protocol.ReasonStalled
-		f.Limit = timeLimit("idleTimeoutSec", d.Fired, d.Ran)
-		f.Message = fmt.Sprintf("%s printed nothing for %s (idleTimeoutSec) and was ended", name, seconds(f.Limit.Configured))
-	case d.Reason != sandbox.ReasonNone:
+	case d.Reason != sandbox.ReasonNone && d.Reason != sandbox.ReasonTimeout && d.Reason != sandbox.ReasonIdle:
 		return nil
-	// Before the exit code: a parent that survives its child's death by the limit
-	// may well exit 0, and what it did is no measure of the agent (F15, F44).
+	// Before the exit code and the timers: a parent that survives its child's death
+	// by the limit may well exit 0, or wait for it for ever, and what it did is no
+	// measure of the agent (F15, F44).
 	case d.usage.OOMKills != nil && *d.usage.OOMKills > 0:
 		f.Class, f.Reason, f.Code = protocol.ClassInfra, protocol.ReasonOOM, protocol.CodeOOMKilled
 		f.Limit = d.memoryLimit()
@@ -44,6 +37,14 @@ func (d Ended) Failure(name string) *protocol.Failure {
 		f.Limit = d.pidsLimit()
 		f.Hint = d.hint("pids", "processes", "a runner with fewer slots (--max-concurrent) gives each more")
 		f.Message = fmt.Sprintf("%s could not start more processes: the limit refused %d of them", name, *d.usage.PIDsHits)
+	case d.Reason == sandbox.ReasonTimeout:
+		f.Reason = protocol.ReasonTimeout
+		f.Limit = timeLimit("timeoutSec", d.Fired, d.Ran)
+		f.Message = fmt.Sprintf("%s was still running after %s of running time (timeoutSec) and was ended", name, seconds(f.Limit.Configured))
+	case d.Reason == sandbox.ReasonIdle:
+		f.Reason = protocol.ReasonStalled
+		f.Limit = timeLimit("idleTimeoutSec", d.Fired, d.Ran)
+		f.Message = fmt.Sprintf("%s printed nothing for %s (idleTimeoutSec) and was ended", name, seconds(f.Limit.Configured))
 	case d.Success():
 		return nil
 	case d.Signal != "":

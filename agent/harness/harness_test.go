@@ -62,7 +62,12 @@ func TestP8_FailuresByFacts(t *testing.T) {
 			Class: protocol.ClassHarness, Reason: protocol.ReasonTimeout, Code: protocol.CodeHarnessRunFailed, ExitCode: ptr(0),
 			Message: "it was still running after 60 s of running time (timeoutSec) and was ended",
 			Limit:   &protocol.Limit{Name: "timeoutSec", Unit: "s", Configured: 60, Measured: 61}}},
-		{"a timeout wins over what it caused", Ended{Exit: sandbox.Exit{Code: -1, Signal: "SIGKILL", Reason: sandbox.ReasonIdle, Fired: &sandbox.Timer{Configured: 5 * time.Second, Measured: 5 * time.Second}}, usage: oom}, &protocol.Failure{
+		{"a limit that was met wins over the timer", Ended{Exit: sandbox.Exit{Code: -1, Signal: "SIGKILL", Reason: sandbox.ReasonTimeout, Fired: &sandbox.Timer{Configured: 5 * time.Second, Measured: 5 * time.Second}},
+			usage: sandbox.Usage{PIDsHits: ptr[int64](3), PeakPIDs: ptr[int64](64)}, info: limits}, &protocol.Failure{
+			Class: protocol.ClassInfra, Reason: protocol.ReasonPIDsExhausted, Code: protocol.CodeComputeExecFailed, Signal: "SIGKILL",
+			Message: "it could not start more processes: the limit refused 3 of them",
+			Limit:   &protocol.Limit{Name: "pids", Unit: "processes", Configured: 64, Measured: 64}}},
+		{"a timer wins over the signal that it sent", Ended{Exit: sandbox.Exit{Code: -1, Signal: "SIGKILL", Reason: sandbox.ReasonIdle, Fired: &sandbox.Timer{Configured: 5 * time.Second, Measured: 5 * time.Second}}}, &protocol.Failure{
 			Class: protocol.ClassHarness, Reason: protocol.ReasonStalled, Code: protocol.CodeHarnessRunFailed, Signal: "SIGKILL",
 			Message: "it printed nothing for 5 s (idleTimeoutSec) and was ended",
 			Limit:   &protocol.Limit{Name: "idleTimeoutSec", Unit: "s", Configured: 5, Measured: 5}}},
