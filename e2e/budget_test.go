@@ -48,6 +48,11 @@ func burn(t *testing.T, image string) {
 			return err == nil && log.Bytes > 0
 		})
 	}
+	// A heartbeat that left before the last run began says less, once.
+	house.Eventually(t, "a heartbeat tells of every run", func() bool {
+		all, err := h.Client.Runners(ctx)
+		return err == nil && len(all) == 1 && all[0].Busy == slots && all[0].LastSeenAt != nil
+	})
 
 	var last time.Time
 	var longest time.Duration

@@ -201,6 +201,21 @@ func TestIgnoreRulesAreThoseOfTheBaseline(t *testing.T) {
 	}
 }
 
+// TestIgnoredFilesGiveWayToAFile: a file takes the place of a directory that held
+// ignored files, which were never in the baseline's tree: the diff adds the file.
+func TestIgnoredFilesGiveWayToAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), files{".gitignore": text("*.o\n"), "dir/a.o": text("o\n"), "dir/b.o": text("o\n")}, Config{})
+	w.put("dir", text("x\n"))
+	s := w.snapshot()
+	if d := cmp.Diff([]Change{{"dir", Added}}, s.Changed); d != "" {
+		t.Errorf("changes (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]Omission{{Path: "dir/", Reason: Ignored, Kind: Deleted, Files: 2, Bytes: 4}}, s.Omitted); d != "" {
+		t.Errorf("omitted (-want +got):\n%s", d)
+	}
+}
+
 // TestDiffOverTheLimit: the heavy changes give way to the light ones.
 func TestDiffOverTheLimit(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -169,12 +170,35 @@ func (w *world) expected(s *Snapshot) files {
 				continue
 			}
 			delete(now, p)
-			if n, ok := w.original[p]; ok {
+			if n, ok := w.original[p]; ok && !under(now, p) {
 				now[p] = n
 			}
 		}
 	}
 	return now
+}
+
+// under reports whether one of the directories above path is a file in tree: an
+// ignored file has no place in a tree where the directory that held it is a file.
+func under(tree files, path string) bool {
+	for i := range len(path) {
+		if _, file := tree[path[:i]]; file && path[i] == '/' {
+			return true
+		}
+	}
+	return false
+}
+
+// baseline is what the diff applies to: the files there were, but for the ignored
+// ones that have no place in the tree it leads to.
+func (w *world) baseline(want files) files {
+	out := maps.Clone(w.original)
+	for _, p := range ignoredNow(w.base) {
+		if under(want, p) {
+			delete(out, p)
+		}
+	}
+	return out
 }
 
 // check applies the diff to the baseline, once in an index and once in a
@@ -195,8 +219,9 @@ func (w *world) check(s *Snapshot) {
 	defer os.RemoveAll(dir)
 	target := &world{t: w.t, top: dir, work: filepath.Join(dir, "checkout")}
 	must(w.t, os.Mkdir(target.work, 0o755))
-	for _, p := range sortedPaths(w.original) {
-		target.put(p, w.original[p])
+	original := w.baseline(want)
+	for _, p := range sortedPaths(original) {
+		target.put(p, original[p])
 	}
 	w.git(target.work, "", "init", "-q", "--template=")
 	must(w.t, os.MkdirAll(filepath.Join(target.work, ".git", "info"), 0o755))
@@ -224,22 +249,22 @@ func (w *world) check(s *Snapshot) {
 	if complete(s) && len(ignoredNow(w.base)) == 0 && cached != s.Tree {
 		w.t.Errorf("tree after the change: got %s, applying the diff gives %s", s.Tree, cached)
 	}
-	w.checkChanged(s, want)
+	w.checkChanged(s, original, want)
 }
 
 // checkChanged compares the list of changes with the two trees.
-func (w *world) checkChanged(s *Snapshot, want files) {
+func (w *world) checkChanged(s *Snapshot, original, want files) {
 	w.t.Helper()
 	var changes []Change
 	all := make(files)
-	for p, n := range w.original {
+	for p, n := range original {
 		all[p] = n
 	}
 	for p, n := range want {
 		all[p] = n
 	}
 	for _, p := range sortedPaths(all) {
-		old, before := w.original[p]
+		old, before := original[p]
 		now, after := want[p]
 		switch {
 		case !before:
