@@ -129,9 +129,7 @@ func (h *handle) unpause(ctx context.Context) error {
 	}
 	// The watch goes on first: running time that is not counted would be a way around the timeout.
 	h.watch.Set(false)
-	uctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
-	defer cancel()
-	if err := h.engine.api.ContainerUnpause(uctx, h.id); err != nil {
+	if err := h.askUnpause(ctx); err != nil {
 		h.watch.Set(true)
 		return err
 	}

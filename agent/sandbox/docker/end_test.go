@@ -224,6 +224,28 @@ func TestP3_StopOfAFrozenCommandLetsNothingRun(t *testing.T) {
 	}
 }
 
+// TestThawOfWhatAnotherLetRun: somebody unpauses a frozen container by hand; the thaw finds nothing left to do.
+func TestThawOfWhatAnotherLetRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	b := r.start()
+	b.exec(sh(`while :; do printf . >>count; done`))
+	until(t, "the counter", func() bool { return b.size("count") > 0 })
+	if err := b.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	id := r.e.labelled(t, LabelAttempt+"="+b.spec.Attempt)[0].ID
+	if err := r.e.api.ContainerUnpause(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Thaw(t.Context()); err != nil {
+		t.Errorf("thaw: %v", err)
+	}
+	b.ok("true")
+	at := b.size("count")
+	until(t, "the counter to go on", func() bool { return b.size("count") > at })
+}
+
 func TestP8_ContainerTakenAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})

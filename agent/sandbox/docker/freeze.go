@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/hold"
+	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
 
 // Freeze implements sandbox.ComputeHandle.
@@ -90,6 +92,30 @@ func (h *handle) askPause(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stallAfter, cancel) })()
 	return h.engine.api.ContainerPause(asking, h.id)
+}
+
+// askUnpause asks the engine to let a paused container run. An engine hears of its own pauses and unpauses once more,
+// as events, and after a thaw and a freeze in quick succession may for a moment believe the older one: it says "not
+// paused" of what stands still. What it says for longer is true: somebody else has let the container run.
+func (h *handle) askUnpause(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sandbox.EndWithin)
+	defer cancel()
+	tick := time.NewTicker(stallAfter / 100)
+	defer tick.Stop()
+	for began := stopwatch.Now(); ; {
+		err := h.engine.api.ContainerUnpause(ctx, h.id)
+		if err == nil || !strings.Contains(err.Error(), "is not paused") {
+			return err
+		}
+		if stopwatch.Now().Mono-began.Mono > stallAfter {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // Thaw implements sandbox.ComputeHandle.
