@@ -22,7 +22,7 @@ job-runner: ## build bin/job-runner, the static runner for images
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh
 
-test: tools ## run every test; ends with one line that counts them
+test: tools ## run the tests; ends with one line that counts them (SUITES="go k8s" adds those of a cluster)
 	-@./e2e/docker.sh # without an engine its tests fail, and the others run
 	./e2e/test.sh
 

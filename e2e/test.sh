@@ -1,19 +1,17 @@
 #!/usr/bin/env bash
-# Runs every test and ends with one plain line: N passed, N failed, N skipped.
-# Arguments go to go test.
+# Runs the tests and ends with one plain line: N passed, N failed, N skipped.
+# Arguments go to go test. SUITES says which there are to run, in this order:
+#
+#   go       every Go test that needs no cluster
+#   k8s      the tests that need a real Kubernetes (make test-k8s)
+#
+# Default: go. A suite leaves what its tests said in .cache/test-SUITE*.jsonl.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .cache
 rm -f .cache/test*.jsonl
 
-status=0
-bad=$(gofmt -l .) && [ -z "$bad" ] || { echo "not formatted: $bad"; status=1; }
-go vet ./... || status=1
-
-# Packages that fill the machine with processes and containers, one at a time and
-# after the others: side by side they would measure each other.
-heavy=(./agent/sandbox/... ./cmd/everdict ./e2e)
-light=$(go list ./... | grep -vxF "$(go list "${heavy[@]}")")
+status=0 broken=()
 
 # run NAME ARGS... runs some packages and keeps what every test said.
 run() {
@@ -22,15 +20,41 @@ run() {
 	go tool gotestsum --format pkgname --hide-summary skipped --jsonfile ".cache/test-$name.jsonl" -- \
 		-timeout "${TEST_TIMEOUT:-14m}" "$@" || status=1
 }
-# shellcheck disable=SC2086
-run light "$@" $light
-run heavy -p 1 "$@" "${heavy[@]}"
 
-count() { cat .cache/test-*.jsonl | grep -c "\"Action\":\"$1\".*\"Test\":" || true; }
+suite_go() {
+	local bad light
+	bad=$(gofmt -l .) && [ -z "$bad" ] || { echo "not formatted: $bad"; status=1; }
+	go vet ./... || status=1
+	# Packages that fill the machine with processes and containers, one at a time and
+	# after the others: side by side they would measure each other.
+	local heavy=(./agent/sandbox/... ./cmd/everdict ./e2e)
+	light=$(go list ./... | grep -vxF "$(go list "${heavy[@]}")")
+	# shellcheck disable=SC2086
+	run go-light "$@" $light
+	run go-heavy -p 1 "$@" "${heavy[@]}"
+}
+
+suite_k8s() {
+	GOTEST="go tool gotestsum --format pkgname --hide-summary skipped --jsonfile .cache/test-k8s.jsonl --" \
+		./e2e/k8s/test.sh "$@" || status=1
+}
+
+for suite in ${SUITES:-go}; do
+	declare -F "suite_$suite" >/dev/null || { echo "there is no suite $suite" >&2; exit 2; }
+	before=$status status=0
+	"suite_$suite" "$@"
+	if [ "$status" -ne 0 ] && ! grep -qs '"Action":"fail".*"Test":' .cache/test-"$suite"*.jsonl; then
+		broken+=("$suite") # what failed was no test: the build, vet, the cluster
+	fi
+	status=$((before | status))
+done
+
+count() { cat .cache/test-*.jsonl 2>/dev/null | grep -c "\"Action\":\"$1\".*\"Test\":" || true; }
 passed=$(count pass) failed=$(count fail) skipped=$(count skip)
-if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
-	failed=1 # what failed was no test: the build, vet or the formatting
-fi
+for suite in "${broken[@]}"; do
+	echo "$suite failed outside of its tests"
+	failed=$((failed + 1))
+done
 if [ "$skipped" -ne 0 ]; then
 	echo "skipped:"
 	sed -n 's/.*"Action":"skip".*"Package":"\([^"]*\)".*"Test":"\([^"]*\)".*/  \1 \2/p' .cache/test-*.jsonl

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests that need a real Kubernetes: sets one up, runs them, tears it down.
-# KEEP=1 leaves the cluster up. Arguments go to go test.
+# KEEP=1 leaves the cluster up. Arguments go to go test, or to what GOTEST names.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export STATE=${STATE:-${TMPDIR:-/tmp}/everdict-kube}
@@ -8,4 +8,4 @@ export STATE=${STATE:-${TMPDIR:-/tmp}/everdict-kube}
 "$here/up.sh" || exit 1
 cd "$here/../.."
 EVERDICT_KUBECONFIG=$STATE/admin.kubeconfig EVERDICT_KUBE_STATE=$STATE \
-	go test -tags kube -count=1 -timeout "${TEST_TIMEOUT:-14m}" "$@" ./e2e/kube
+	${GOTEST:-go test} -tags kube -count=1 -timeout "${TEST_TIMEOUT:-14m}" "$@" ./e2e/kube
