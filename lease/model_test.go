@@ -228,7 +228,7 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 }
 
 // retry checks when a job may be leased again: at once, or in the second half of a delay that grows with its failures,
-// and not after its deadline.
+// and not after its deadline, unless that has passed.
 func (m *model) retry(j *modelJob, ev lease.Event, counted bool) error {
 	j.retryAt = ev.RetryAt
 	if !counted {
@@ -241,13 +241,16 @@ func (m *model) retry(j *modelJob, ev lease.Event, counted bool) error {
 	for range j.failures - 1 {
 		delay = min(4*delay, time.Minute)
 	}
-	early, late := ev.At.Add(delay/2), ev.At.Add(delay)
-	if j.deadline.Before(early) {
-		early = j.deadline
+	early, late, by := ev.At.Add(delay/2), ev.At.Add(delay), j.deadline
+	if by.Before(ev.At) {
+		by = ev.At
 	}
-	if ev.RetryAt.Before(early) || ev.RetryAt.After(late) || ev.RetryAt.After(j.deadline) {
+	if by.Before(early) {
+		early = by
+	}
+	if ev.RetryAt.Before(early) || ev.RetryAt.After(late) || ev.RetryAt.After(by) {
 		return fmt.Errorf("failed at %s for the %d. time, retry at %s, want it between %s and %s and by %s", ev.At, j.failures,
-			ev.RetryAt, early, late, j.deadline)
+			ev.RetryAt, early, late, by)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ const retryGrowth = 4
 
 // retryAt is when a job that has just failed, and counts it, may be leased again: a random moment of the second half of
 // its delay, so that what failed together does not return together. It is not later than the queue deadline, which is to be
-// met then. 0 means at once.
+// met then; where that has passed while the job was leased it is now. 0 means at once.
 func (o *owner) retryAt(e *entry) int64 {
 	if o.cfg.RetryDelay < 0 {
 		return 0
@@ -26,7 +26,8 @@ func (o *owner) retryAt(e *entry) int64 {
 	}
 	delay = min(delay, o.cfg.MaxRetryDelay)
 	delay -= time.Duration(rand.Int64N(int64(delay)/2 + 1))
-	return min(o.now()+int64(delay), e.deadlineAt)
+	now := o.now()
+	return max(now, min(now+int64(delay), e.deadlineAt))
 }
 
 // delay puts a job that waits for its retry on disk aside.
