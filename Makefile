@@ -7,12 +7,28 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 
-.PHONY: help build job-runner demo test test-k8s bench fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner demo test test-k8s bench fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: tools ## build bin/everdict
+# What the dashboard is built from. Without npm, or in a checkout without its sources, the program is built without it
+# and says so at /.
+WEB := coordinator/dashboard/web
+DIST := coordinator/dashboard/dist
+WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print 2>/dev/null)
+NPM := $(shell command -v npm 2>/dev/null)
+
+dashboard: ## build the dashboard, which the next build embeds (needs npm)
+	@[ -e $(WEB)/package.json ] || { echo "there is no $(WEB)/package.json" >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "the dashboard needs Node.js with npm: https://nodejs.org" >&2; exit 1; }
+	cd $(WEB) && npm ci --no-audit --no-fund && npm run build
+	@touch $(DIST)/.gitkeep $(DIST)/index.html
+
+$(DIST)/index.html: $(WEB_SOURCES)
+	@$(MAKE) --no-print-directory dashboard
+
+build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/everdict
 	@[ -e bin/everdict ] || echo "compiling: the first time takes a minute or two, most of it SQLite"
 	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
@@ -39,7 +55,7 @@ fuzz: ## run every fuzz target for FUZZTIME (default 30s)
 	./e2e/fuzz.sh
 
 lint: ## gofmt and vet, for every supported system
-	test -z "$$(gofmt -l .)"
+	test -z "$$(git ls-files -z "*.go" | xargs -0 gofmt -l)"
 	go vet ./...
 	go vet -tags kube ./e2e/kube
 	GOOS=darwin CGO_ENABLED=0 go vet ./agent/... ./protocol/...
@@ -52,4 +68,5 @@ tools:
 	@./e2e/tools.sh
 
 clean: ## remove what was built
-	rm -rf bin .cache
+	rm -rf bin .cache $(WEB)/node_modules
+	find $(DIST) -mindepth 1 ! -name .gitkeep -delete

@@ -2,6 +2,9 @@ module github.com/everdict/everdict
 
 go 1.26.0
 
+// Some of what npm installs has Go files.
+ignore ./coordinator/dashboard/web
+
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/coder/websocket v1.8.15

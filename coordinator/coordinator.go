@@ -19,6 +19,7 @@ import (
 
 	"github.com/everdict/everdict/coordinator/api"
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/dashboard"
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/gateway"
@@ -172,12 +173,20 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if err != nil {
 		return nil, err
 	}
+	page, err := dashboard.Embedded(cfg.Version)
+	if err != nil {
+		return nil, err
+	}
+	mount := map[string]http.Handler{"GET " + link.Path: c.gateway}
+	for _, pattern := range dashboard.Patterns() {
+		mount[pattern] = page
+	}
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Pools: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
 		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},
-		Mount:   map[string]http.Handler{"GET " + link.Path: c.gateway},
+		Mount:   mount,
 		Version: cfg.Version, Log: cfg.Log,
 	})
 	if err != nil {
