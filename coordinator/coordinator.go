@@ -47,6 +47,11 @@ type Config struct {
 	SecretsOldKeys []string
 	// AnyHost lets the development mode answer under any host name.
 	AnyHost bool
+	// SessionIdle and SessionLife are how long somebody who signed in with a browser
+	// stays so; 0: the defaults of auth.Sessions.
+	SessionIdle, SessionLife time.Duration
+	// Proxies are the reverse proxies whose X-Forwarded headers are believed.
+	Proxies auth.Proxies
 	// Local says that a runner inside this process will serve the runtime
 	// "local"; see LocalRunner.
 	Local bool
@@ -181,9 +186,11 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	for _, pattern := range dashboard.Patterns() {
 		mount[pattern] = page
 	}
+	sessions := auth.NewSessions(auth.SessionsConfig{Store: st, Keys: c.keys, Idle: cfg.SessionIdle, Life: cfg.SessionLife})
 	c.api, err = api.New(api.Config{
-		Auth: auth.New(auth.Config{Keys: c.keys, Runners: c.runners, Pools: c.runners, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
-		Keys: c.keys, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
+		Auth: auth.New(auth.Config{Keys: c.keys, Sessions: sessions, Runners: c.runners, Pools: c.runners,
+			Proxies: cfg.Proxies, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
+		Keys: c.keys, Sessions: sessions, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},
 		Mount:   mount,

@@ -30,8 +30,10 @@ import (
 // Config of a Server. Auth, Runs, Harnesses, Runtimes, Runners, Secrets and Keys
 // are required.
 type Config struct {
-	Auth      *auth.Authenticator
-	Keys      *auth.Keys
+	Auth *auth.Authenticator
+	Keys *auth.Keys
+	// Sessions may be nil: then nobody can sign in with a browser.
+	Sessions  *auth.Sessions
 	Runs      Runs
 	Harnesses *registry.Registry
 	Runtimes  *registry.Runtimes
@@ -68,6 +70,7 @@ type Server struct {
 	unrouted http.Handler
 	metrics  *metrics
 	ids      *requestIDs
+	throttle *auth.Throttle
 	// documents are made when somebody first reads them: it takes as long as
 	// the rest of a coordinator's start.
 	documents func() (*documents, error)
@@ -85,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), ids: newRequestIDs()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), ids: newRequestIDs(), throttle: auth.NewThrottle(cfg.Now)}
 	var err error
 	if s.metrics, err = newMetrics(cfg.Gauges); err != nil {
 		return nil, fmt.Errorf("api: %w", err)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,8 @@ type env struct {
 type options struct {
 	auth   auth.Config
 	config func(*api.Config)
+	// now is the clock of keys and sessions; nil: time.Now.
+	now func() time.Time
 }
 
 func newEnv(t testing.TB, o options) *env {
@@ -60,7 +63,7 @@ func newEnv(t testing.TB, o options) *env {
 	if err != nil {
 		t.Fatalf("open the store: %v", err)
 	}
-	e := &env{t: t, store: st, keys: auth.NewKeys(st, nil), runners: pairing.New(pairing.Config{Store: st}), log: new(lockedBuffer)}
+	e := &env{t: t, store: st, keys: auth.NewKeys(st, o.now), runners: pairing.New(pairing.Config{Store: st}), log: new(lockedBuffer)}
 	harnesses := registry.New(st, nil)
 	e.limits = map[string]int{}
 	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Changed: func(_ context.Context, workspace string, spec *protocol.RuntimeSpec) error {
@@ -76,8 +79,9 @@ func newEnv(t testing.TB, o options) *env {
 		t.Fatalf("open the secrets: %v", err)
 	}
 	o.auth.Keys, o.auth.Runners, o.auth.Pools = e.keys, e.runners, e.runners
+	o.auth.Sessions = auth.NewSessions(auth.SessionsConfig{Store: st, Keys: e.keys, Now: o.now})
 	cfg := api.Config{
-		Auth: auth.New(o.auth), Keys: e.keys, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
+		Auth: auth.New(o.auth), Keys: e.keys, Sessions: o.auth.Sessions, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
 		Log: slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if o.config != nil {
@@ -91,6 +95,18 @@ func newEnv(t testing.TB, o options) *env {
 	e.url = srv.URL
 	return e
 }
+
+// atomicTime is a clock that a test moves.
+type atomicTime struct{ ms atomic.Int64 }
+
+func newAtomicTime(t time.Time) *atomicTime {
+	c := new(atomicTime)
+	c.ms.Store(t.UnixMilli())
+	return c
+}
+
+func (c *atomicTime) Now() time.Time          { return time.UnixMilli(c.ms.Load()) }
+func (c *atomicTime) Advance(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 // lockedBuffer collects a log that several goroutines write.
 type lockedBuffer struct {

@@ -28,6 +28,7 @@ var promised = []string{
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
 	"POST /keys", "GET /keys", "DELETE /keys/{id}", "GET /me",
+	"GET /session", "POST /session", "DELETE /session",
 	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs/json", "GET /docs",
 }
 

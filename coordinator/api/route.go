@@ -159,7 +159,7 @@ func (s *Server) routes() []route {
 	var all []route
 	for _, noun := range [][]route{
 		s.runRoutes(), s.evidenceRoutes(), s.liveRoutes(), s.harnessRoutes(), s.templateRoutes(),
-		s.runtimeRoutes(), s.poolRoutes(), s.runnerRoutes(), s.secretRoutes(), s.keyRoutes(), s.healthRoutes(), s.documentRoutes(),
+		s.runtimeRoutes(), s.poolRoutes(), s.runnerRoutes(), s.secretRoutes(), s.keyRoutes(), s.sessionRoutes(), s.healthRoutes(), s.documentRoutes(),
 	} {
 		all = append(all, noun...)
 	}

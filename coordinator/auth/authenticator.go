@@ -37,10 +37,13 @@ type PoolTokens interface {
 	ResolveJoin(ctx context.Context, token string) (*store.JoinTokenRecord, error)
 }
 
-// Config of an Authenticator. Keys, Runners and Pools may be nil: then no such
-// credential is known.
+// Config of an Authenticator. Keys, Sessions, Runners and Pools may be nil: then no
+// such credential is known.
 type Config struct {
-	Keys    *Keys
+	Keys     *Keys
+	Sessions *Sessions
+	// Proxies are believed what they say of a request's origin.
+	Proxies Proxies
 	Runners RunnerTokens
 	Pools   PoolTokens
 	// Now is the clock by which tokens expire; nil: time.Now.
@@ -69,13 +72,37 @@ var devRoles = []string{protocol.RoleAdmin}
 
 // Authenticate says who makes a request. A credential in the query string is
 // refused, whatever else the request carries; a bearer that is not known is a
-// 401 and never falls back to the development mode.
+// 401 and never falls back to the development mode. A bearer counts more than a
+// session.
 func (a *Authenticator) Authenticate(r *http.Request) (Principal, error) {
+	return a.authenticate(r, true)
+}
+
+// Stands says whether the credential of a request that is still going on is good. It
+// does not count as a use of a session.
+func (a *Authenticator) Stands(r *http.Request) error {
+	_, err := a.authenticate(r, false)
+	return err
+}
+
+func (a *Authenticator) authenticate(r *http.Request, use bool) (Principal, error) {
 	if err := RefuseQueryCredentials(r.URL); err != nil {
 		return Principal{}, err
 	}
 	if credential, ok := bearer(r); ok {
 		return a.resolve(r.Context(), credential)
+	}
+	switch session, err := a.session(r, use); {
+	case session != nil:
+		return session.Principal, nil
+	case errors.Is(err, ErrSessionExpired), errors.Is(err, ErrSessionRevoked):
+		// The development mode takes everybody, so that a cookie from before does no harm.
+		if a.cfg.Required {
+			return Principal{}, protocol.Unauthenticated("your session is over").
+				WithData("reason", "session").WithHint("sign in again")
+		}
+	case err != nil:
+		return Principal{}, err
 	}
 	if a.cfg.Required {
 		return Principal{}, protocol.Unauthenticated("this needs a credential").
@@ -89,13 +116,12 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 	case strings.HasPrefix(credential, protocol.APIKeyPrefix) && a.cfg.Keys != nil:
 		key, err := a.cfg.Keys.resolve(ctx, credential)
 		if err == nil {
-			return Principal{Subject: key.Subject, Workspace: key.Workspace, Roles: []string{key.Role}, Via: ViaAPIKey, Scopes: key.Scopes}, nil
+			return principalOf(key), nil
 		}
 		if !errors.Is(err, store.ErrNotFound) {
 			return Principal{}, fmt.Errorf("auth: resolve an API key: %w", err)
 		}
-		return Principal{}, protocol.Unauthenticated("this API key is not known").
-			WithHint("it may have been revoked: POST /keys makes a new one")
+		return Principal{}, errUnknownKey()
 	case strings.HasPrefix(credential, protocol.RunnerTokenPrefix) && a.cfg.Runners != nil:
 		runner, err := a.cfg.Runners.Resolve(ctx, credential)
 		if err == nil && runner.RevokedAt == nil {
@@ -117,6 +143,15 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 	}
 	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
 		WithHint("an API key begins with ak_, a runner token with rnr_, a pool token with plt_")
+}
+
+// principalOf is who acts with an API key.
+func principalOf(key *store.KeyRecord) Principal {
+	return Principal{Subject: key.Subject, Workspace: key.Workspace, Roles: []string{key.Role}, Via: ViaAPIKey, Scopes: key.Scopes}
+}
+
+func errUnknownKey() error {
+	return protocol.Unauthenticated("this API key is not known").WithHint("it may have been revoked: POST /keys makes a new one")
 }
 
 // resolvePool is who a pool token speaks for: a machine that wants to join.
@@ -182,7 +217,7 @@ func (a *Authenticator) development(r *http.Request) (Principal, error) {
 func (a *Authenticator) sameOrigin(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
-		if err != nil || !strings.EqualFold(u.Host, r.Host) {
+		if err != nil || !a.isHost(r, u.Host) {
 			return protocol.Forbidden("a page of another origin may not use the development mode")
 		}
 	}

@@ -17,9 +17,10 @@ const RoleRunner = "runner"
 
 // Ways in which a principal was recognised.
 const (
-	ViaAPIKey = "api-key"
-	ViaRunner = "runner"
-	ViaPool   = "pool-token"
+	ViaAPIKey  = "api-key"
+	ViaSession = "session"
+	ViaRunner  = "runner"
+	ViaPool    = "pool-token"
 )
 
 // Principal is who makes a request.

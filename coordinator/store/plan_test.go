@@ -58,6 +58,10 @@ func TestQueryPlans(t *testing.T) {
 		{"secret", sqlSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
 		{"names of secrets", sqlSecretNames, "sqlite_autoindex_secrets_1", []any{"", "", ""}},
 		{"delete a secret", sqlDeleteSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
+		{"session", sqlSession, "PRIMARY KEY", []any{""}},
+		{"touch a session", sqlTouchSession, "PRIMARY KEY", []any{0, "", 0}},
+		{"delete a session", sqlDeleteSession, "PRIMARY KEY", []any{""}},
+		{"drop sessions", sqlDropSessions, "sessions_expiry", []any{0}},
 		{"keys", sqlKeys, "api_keys_subject", []any{"", ""}},
 	}
 	yes := true

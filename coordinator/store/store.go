@@ -95,6 +95,12 @@ func HashSecret(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// violatesReference says whether a statement named a row that is not there.
+func violatesReference(err error) bool {
+	var fault sqlite3.Error
+	return errors.As(err, &fault) && fault.ExtendedCode == sqlite3.ErrConstraintForeignKey
+}
+
 func millis(t protocol.Time) int64 { return t.UnixMilli() }
 
 func instant(ms int64) protocol.Time { return protocol.At(time.UnixMilli(ms)) }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,9 @@ var leaseKeys = []string{
 	config.LeaseTTL, config.Heartbeat, config.FreezeMargin, config.StartAck, config.OnlineWindow,
 	config.QueueDeadline, config.Aging, config.MaxAttempts, config.PoolMaxConcurrent,
 }
+
+// sessionKeys are about browsers that sign in.
+var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.TrustedProxies}
 
 // launchKeys are about runners that are launched on clusters.
 var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser}
@@ -49,7 +54,7 @@ hurries.`,
 			return a.served(cmd.Context(), a.hooks.Coordinator(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, slices.Concat(leaseKeys, launchKeys)...)...)
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, slices.Concat(sessionKeys, leaseKeys, launchKeys)...)...)
 	cmd.AddCommand(a.rotateSecretsKeyCommand())
 	return cmd
 }
@@ -95,6 +100,9 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	if err := a.secretsKeys(&o); err != nil {
 		return o, err
 	}
+	if err := a.sessionOptions(&o); err != nil {
+		return o, err
+	}
 	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner}
 	o.Ready = func(base string) { a.announce(base, ready) }
 	o.FirstKey = a.showFirstKey
@@ -115,6 +123,27 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 		fmt.Fprintln(a.err, p.red("warning:"), "listening on "+o.Listen+" without login: everybody who reaches it can run commands on the runners")
 	}
 	return o, nil
+}
+
+// sessionOptions checks what configuration says about browsers that sign in.
+func (a *app) sessionOptions(o *CoordinatorOptions) error {
+	o.SessionIdle, o.SessionLife = a.cfg.Duration(config.SessionIdle), a.cfg.Duration(config.SessionLife)
+	for key, d := range map[string]time.Duration{config.SessionIdle: o.SessionIdle, config.SessionLife: o.SessionLife} {
+		if d < time.Minute {
+			return fmt.Errorf("%s: %s is %s: want 1m or more", a.cfg.Origin(key), strings.TrimPrefix(key, "coordinator."), d)
+		}
+	}
+	for _, s := range a.cfg.List(config.TrustedProxies) {
+		prefix, err := netip.ParsePrefix(s)
+		if addr, bad := netip.ParseAddr(s); bad == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return &adviceError{fmt.Errorf("%s: %q is no address of a proxy", a.cfg.Origin(config.TrustedProxies), s), "give addresses or networks, such as 10.0.0.5,10.1.0.0/16"}
+		}
+		o.TrustedProxies = append(o.TrustedProxies, prefix.Masked())
+	}
+	return nil
 }
 
 // launchOptions checks what configuration says about launched runners.

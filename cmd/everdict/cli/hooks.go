@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/everdict/everdict/agent"
@@ -53,6 +54,10 @@ type CoordinatorOptions struct {
 	SecretsKey     string
 	SecretsOldKeys []string
 	Lease          LeaseTimings
+	// SessionIdle and SessionLife bound how long a browser stays signed in.
+	SessionIdle, SessionLife time.Duration
+	// TrustedProxies are believed what they say of a request's origin.
+	TrustedProxies []netip.Prefix
 	// PoolMaxConcurrent is the slot limit of a pool that states none.
 	PoolMaxConcurrent int
 	Launch            LaunchOptions

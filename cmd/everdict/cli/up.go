@@ -52,8 +52,8 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 		config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat,
 		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout,
 		config.PassProxy, config.PassCA,
-	}, slices.Concat(sandboxKeys, leaseKeys)...)...)
-	for _, name := range leaseKeys {
+	}, slices.Concat(sandboxKeys, sessionKeys, leaseKeys)...)...)
+	for _, name := range slices.Concat(sessionKeys, leaseKeys) {
 		for _, k := range a.schema {
 			if k.Name == name {
 				// Here for the few who need them; the page of everdict coordinator shows them.
