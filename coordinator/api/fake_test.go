@@ -233,6 +233,23 @@ func (f *fakeRuns) Diff(ctx context.Context, p auth.Principal, id string) (io.Re
 	return nil, protocol.NotFound("run %s has no diff yet", id)
 }
 
+// Follow says hello, and nothing more.
+func (f *fakeRuns) Follow(ctx context.Context, p auth.Principal, after string) (<-chan protocol.FeedEvent, error) {
+	if after == "nonsense" {
+		return nil, protocol.BadRequest("Last-Event-ID: not an id of this stream")
+	}
+	out := make(chan protocol.FeedEvent)
+	go func() {
+		defer close(out)
+		select {
+		case out <- protocol.FeedEvent{ID: "f-1", Kind: protocol.FeedHello, At: protocol.At(time.Now())}:
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+	}()
+	return out, nil
+}
+
 // Live sends what is new in evidence until the run is over.
 func (f *fakeRuns) Live(ctx context.Context, p auth.Principal, id string, q protocol.LiveQuery) (<-chan protocol.LiveEvent, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {

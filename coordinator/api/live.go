@@ -131,6 +131,16 @@ func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.Live
 	if err != nil {
 		return err
 	}
+	return sendEvents(s, c, ctx, live, func(e protocol.LiveEvent) (event, bool, error) {
+		out, err := render(e)
+		return out, e.Kind == protocol.LiveEnd, err
+	})
+}
+
+// sendEvents sends what comes until that ends, the client is gone, or its credential
+// is not good any more. render says what an event looks like and whether it is the
+// last one.
+func sendEvents[E any](s *Server, c *call, ctx context.Context, source <-chan E, render func(E) (out event, last bool, err error)) error {
 	control := http.NewResponseController(&c.w)
 	// The server's limit for reading a request must not end a stream.
 	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -159,19 +169,27 @@ func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.Live
 	}
 	beat := time.NewTicker(s.cfg.BeatEvery)
 	defer beat.Stop()
+	// Beside the beats, which a busy stream puts off.
+	credential := time.NewTicker(s.cfg.BeatEvery)
+	defer credential.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-credential.C:
+			if s.cfg.Auth.Stands(c.r) != nil {
+				_ = send(event{name: protocol.FeedEnd, data: []byte(`{"reason":"` + protocol.EndSession + `"}`)}.append(nil))
+				return nil
+			}
 		case <-beat.C:
 			if err := send([]byte(": hb\n\n")); err != nil {
 				return nil
 			}
-		case e, more := <-live:
+		case e, more := <-source:
 			if !more {
 				return nil
 			}
-			out, err := render(e)
+			out, last, err := render(e)
 			if err != nil {
 				return err
 			}
@@ -181,7 +199,7 @@ func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.Live
 			if err := send(out.append(nil)); err != nil {
 				return nil
 			}
-			if e.Kind == protocol.LiveEnd {
+			if last {
 				return nil
 			}
 			beat.Reset(s.cfg.BeatEvery)

@@ -16,7 +16,7 @@ import (
 var promised = []string{
 	"GET /runs", "POST /runs", "GET /runs/{id}", "POST /runs/{id}/cancel", "POST /runs/{id}/approve", "POST /runs/{id}/reject",
 	"GET /runs/{id}/logs", "GET /runs/{id}/logs/stream", "GET /runs/{id}/trace", "GET /runs/{id}/trajectory", "GET /runs/{id}/trajectory/live",
-	"GET /runs/{id}/live/stream", "GET /runs/{id}/diff", "GET /runs/{id}/events", "GET /runs/{id}/placement", "GET /runs/{id}/attempts",
+	"GET /runs/{id}/live/stream", "GET /events", "GET /runs/{id}/diff", "GET /runs/{id}/events", "GET /runs/{id}/placement", "GET /runs/{id}/attempts",
 	"POST /harnesses", "GET /harnesses", "POST /harnesses/validate", "GET /harnesses/{id}", "GET /harnesses/{id}/diff",
 	"GET /harnesses/{id}/{version}", "GET /harnesses/{id}/{version}/instance", "POST /harnesses/{id}/pins",
 	"DELETE /harnesses/{id}/versions/{version}", "PUT /harnesses/{id}/versions/{version}/tags",
@@ -153,6 +153,9 @@ func TestEveryDescribedRouteIsServed(t *testing.T) {
 	fill := strings.NewReplacer("{id}", "x", "{version}", "1", "{name}", "X")
 	for _, name := range promised {
 		method, path, _ := strings.Cut(name, " ")
+		if path == "/events" {
+			method = http.MethodHead // the stream has no end
+		}
 		r := e.do(method, fill.Replace(path), "")
 		if r.status == http.StatusMethodNotAllowed || r.status >= 500 || strings.Contains(string(r.body), "no such route") {
 			t.Errorf("%s: status %d, %s", name, r.status, r.body)

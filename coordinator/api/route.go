@@ -158,7 +158,7 @@ func (rt route) with(parameters ...any) route {
 func (s *Server) routes() []route {
 	var all []route
 	for _, noun := range [][]route{
-		s.runRoutes(), s.evidenceRoutes(), s.liveRoutes(), s.harnessRoutes(), s.templateRoutes(),
+		s.runRoutes(), s.evidenceRoutes(), s.liveRoutes(), s.feedRoutes(), s.harnessRoutes(), s.templateRoutes(),
 		s.runtimeRoutes(), s.poolRoutes(), s.runnerRoutes(), s.secretRoutes(), s.keyRoutes(), s.sessionRoutes(), s.healthRoutes(), s.documentRoutes(),
 	} {
 		all = append(all, noun...)

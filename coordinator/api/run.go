@@ -43,6 +43,10 @@ type Runs interface {
 	// ctx ends, or when the reader is too slow: it then resumes by the last id.
 	Live(ctx context.Context, p auth.Principal, id string, q protocol.LiveQuery) (<-chan protocol.LiveEvent, error)
 
+	// Follow sends what changes in the workspace, from after on, the id of the last
+	// event that was seen; empty: from now on. The channel closes when ctx ends.
+	Follow(ctx context.Context, p auth.Principal, after string) (<-chan protocol.FeedEvent, error)
+
 	// Pools are the pools of the workspace's registered runtimes, by id.
 	Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool, error)
 }

@@ -223,6 +223,9 @@ var wordings = map[reflect.Type]map[string]wording{
 		"os":           {text: "its operating system"},
 		"capabilities": {text: "what it offers, such as git and docker; it reports the same itself when it connects"},
 	},
+	reflect.TypeFor[protocol.SessionRequest](): {
+		"apiKey": {text: "the API key (ak_...) that the session acts for"},
+	},
 	reflect.TypeFor[protocol.KeyRequest](): {
 		"label":  {text: "what the key is for"},
 		"scopes": {"none above those of the key that asks, and without them the same as its own", []string{protocol.ScopeRead, protocol.ScopeWrite, protocol.ScopeAdmin}},

@@ -169,7 +169,8 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	// In its turn as well: of two sessions that come at once, the one that gets the
 	// seat last is also the one that is shown.
 	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
-		Version: h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
+		Workspace: record.Workspace,
+		Version:   h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
 		Capabilities: capabilities, Slots: h.Slots,
 	})
 	g.mu.Lock()

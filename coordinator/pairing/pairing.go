@@ -34,6 +34,10 @@ type Config struct {
 	// begins after it with what was still a good token, outside all locks; the
 	// gateway closes the runner's session there (F35).
 	OnRevoked func(runnerID string)
+	// OnChanged is called when a runner is shown differently: paired, come, gone, busier,
+	// revoked. It is called under a lock and must return at once, without calling back;
+	// nil: nobody is told.
+	OnChanged func(workspace, runnerID string)
 	// FlushEvery is how often what was seen is written. Default 30 s: what a
 	// crash can lose is how fresh lastSeenAt is.
 	FlushEvery time.Duration
@@ -88,6 +92,8 @@ type presence struct {
 	// session numbers the live session, 0 if there is none. The newest is the
 	// runner's: one that it took over from no longer counts.
 	session uint64
+	// workspace is the runner's own.
+	workspace string
 }
 
 // Bounds of the caches: beyond them, the database is asked.
@@ -154,6 +160,7 @@ func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protoco
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed(workspace)
+	r.tell(workspace, record.ID)
 	return protocol.Paired{Runner: r.view(&record), Token: token}, nil
 }
 
@@ -304,6 +311,7 @@ func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revo
 	}
 	r.mu.Lock()
 	r.changed(workspace)
+	r.tell(workspace, id)
 	r.revoked[id] = true
 	delete(r.byToken, record.TokenHash)
 	delete(r.present, id)

@@ -67,6 +67,7 @@ func (r *Runners) RevokePoolToken(ctx context.Context, workspace, id string) (re
 	for _, k := range joined {
 		r.revoked[k.ID] = true
 		r.drop(k)
+		r.tell(k.Workspace, k.ID)
 	}
 	r.mu.Unlock()
 	if r.cfg.OnRevoked != nil {
@@ -173,6 +174,7 @@ func (r *Runners) joined(joined protocol.Joined, record store.RunnerRecord) prot
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed(record.Workspace)
+	r.tell(record.Workspace, record.ID)
 	joined.Runner = r.view(&record)
 	return joined
 }
@@ -191,6 +193,7 @@ func (r *Runners) tidy(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	for _, k := range gone {
+		r.tell(k.Workspace, k.ID)
 		if p := r.present[k.ID]; p != nil && p.session == 0 {
 			r.drop(k)
 		}

@@ -11,6 +11,8 @@ import (
 
 // Hello is what a runner says of itself when its session begins.
 type Hello struct {
+	// Workspace is the runner's own, from its record.
+	Workspace    string
 	Version      string
 	Protocol     int
 	OS, Arch     string
@@ -48,7 +50,7 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	}
 	r.lastSession++
 	session := r.lastSession
-	p.session = session
+	p.session, p.workspace = session, hello.Workspace
 	p.runner.Version, p.runner.Protocol = hello.Version, hello.Protocol
 	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
 	p.runner.Capabilities, p.runner.Slots = hello.Capabilities, hello.Slots
@@ -56,6 +58,7 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	p.runner.LastSeenAt = &now
 	r.unsaved[runner.ID] = true
 	clear(r.rosters)
+	r.tell(p.workspace, runner.ID)
 	return func() { r.detach(runner.ID, session) }
 }
 
@@ -78,6 +81,9 @@ func (r *Runners) Seen(runnerID string, beat Beat) {
 		return
 	}
 	p.runner.LastSeenAt = &now
+	if p.runner.Busy != beat.Busy || beat.Slots > 0 && p.runner.Slots != beat.Slots || !sameStatus(p.runner.Status, beat.Status) {
+		r.tell(p.workspace, runnerID)
+	}
 	p.runner.Busy = beat.Busy
 	if beat.Slots > 0 {
 		p.runner.Slots = beat.Slots
@@ -95,6 +101,7 @@ func (r *Runners) Took(runnerID string, n int) {
 	defer r.mu.Unlock()
 	if p := r.present[runnerID]; p != nil {
 		p.runner.Busy = max(0, p.runner.Busy+n)
+		r.tell(p.workspace, runnerID)
 	}
 }
 
@@ -105,6 +112,19 @@ func (r *Runners) SetStatus(runnerID string, status *protocol.RunnerStatus) {
 	defer r.mu.Unlock()
 	if p := r.present[runnerID]; p != nil {
 		p.runner.Status = status
+		r.tell(p.workspace, runnerID)
+	}
+}
+
+// sameStatus says whether a beat's line is the one that is shown.
+func sameStatus(shown, beat *protocol.RunnerStatus) bool {
+	return beat == nil || shown != nil && shown.Text == beat.Text && shown.Level == beat.Level
+}
+
+// tell says that a runner is shown differently. The caller holds mu.
+func (r *Runners) tell(workspace, id string) {
+	if r.cfg.OnChanged != nil && workspace != "" {
+		r.cfg.OnChanged(workspace, id)
 	}
 }
 
@@ -133,6 +153,7 @@ func (r *Runners) detach(id string, session uint64) {
 	p.runner.LastSeenAt = &now
 	r.unsaved[id] = true
 	clear(r.rosters)
+	r.tell(p.workspace, id)
 }
 
 // Run writes what was seen every FlushEvery until ctx ends, then once more, and

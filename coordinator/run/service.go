@@ -39,6 +39,7 @@ type Service struct {
 	queue *lease.Queue
 
 	watch    watchers
+	feed     *feed
 	audience audience
 
 	foretold foretold
@@ -56,7 +57,7 @@ func New(cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]*watched{}},
+	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]*watched{}}, feed: newFeed(),
 		audience: audience{known: map[string]map[string]bool{}, runtimes: map[string]map[string]bool{}}}
 }
 
@@ -89,6 +90,11 @@ func (s *Service) OnStopping(f func(lease.Event)) {
 
 // Committed is the queue's Committed hook: whoever watches a run looks again.
 func (s *Service) Committed(events []lease.Event) {
+	changes := make([]change, len(events))
+	for i := range events {
+		changes[i] = change{workspace: events[i].Workspace, id: events[i].Job}
+	}
+	s.feed.add(changes...)
 	s.mu.Lock()
 	stopping := s.stopping
 	s.mu.Unlock()

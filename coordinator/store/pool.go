@@ -19,14 +19,14 @@ const (
 	sqlRevokePoolToken = `UPDATE pool_tokens SET revoked_at = ? WHERE id = ? AND workspace = ? AND revoked_at IS NULL`
 	sqlPoolTokenStands = `SELECT EXISTS (SELECT 1 FROM pool_tokens WHERE id = ? AND revoked_at IS NULL AND expires_at > ?)`
 	sqlJoinRunner      = `INSERT INTO runners (id, workspace, owner, token_hash, paired_at, last_seen_at, pool_token, document) VALUES (?,?,?,?,?,?,?,?)`
-	sqlRevokeJoined    = `UPDATE runners SET revoked_at = ? WHERE pool_token = ? AND revoked_at IS NULL RETURNING id, token_hash`
+	sqlRevokeJoined    = `UPDATE runners SET revoked_at = ? WHERE pool_token = ? AND revoked_at IS NULL RETURNING id, token_hash, workspace`
 	// Nothing is written where there is nothing to do: this is asked all the time.
 	sqlToTidy = `SELECT 1 FROM runners WHERE pool_token IS NOT NULL AND gone_at IS NULL AND last_seen_at < ?
 		UNION ALL SELECT 1 FROM runners WHERE gone_at IS NOT NULL AND gone_at < ? LIMIT 1`
 	sqlLeaveRunners = `UPDATE runners SET gone_at = ? WHERE pool_token IS NOT NULL AND gone_at IS NULL AND last_seen_at < ?
-		RETURNING id, token_hash`
+		RETURNING id, token_hash, workspace`
 	sqlReturnRunner  = `UPDATE runners SET gone_at = NULL WHERE id = ? AND gone_at IS NOT NULL RETURNING workspace`
-	sqlForgetRunners = `DELETE FROM runners WHERE gone_at IS NOT NULL AND gone_at < ? RETURNING id, token_hash`
+	sqlForgetRunners = `DELETE FROM runners WHERE gone_at IS NOT NULL AND gone_at < ? RETURNING id, token_hash, workspace`
 )
 
 // PoolTokenRecord is a token with which machines join the pool of a runtime,
@@ -40,8 +40,8 @@ type PoolTokenRecord struct {
 	RevokedAt *protocol.Time
 }
 
-// RunnerKey is a runner and the hash that its token is known by.
-type RunnerKey struct{ ID, TokenHash string }
+// RunnerKey is a runner, the hash that its token is known by, and its workspace.
+type RunnerKey struct{ ID, TokenHash, Workspace string }
 
 // InsertPoolToken adds a pool token.
 func (s *Store) InsertPoolToken(ctx context.Context, p PoolTokenRecord) error {
@@ -168,7 +168,7 @@ func runnerKeys(tx *sqlite.Tx, query string, args ...any) (keys []RunnerKey, err
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var k RunnerKey
-		if err := rows.Scan(&k.ID, &k.TokenHash); err != nil {
+		if err := rows.Scan(&k.ID, &k.TokenHash, &k.Workspace); err != nil {
 			return nil, err
 		}
 		keys = append(keys, k)
