@@ -10,6 +10,38 @@ type LogQuery struct {
 	Offset int64
 	// Tail, if above 0, wants only that many bytes from the end.
 	Tail int64
+	// Limit, if above 0, wants only that many bytes from Offset on, or before Before if
+	// that is above 0. Such a page begins and ends with a line where it can.
+	Limit, Before int64
+}
+
+// LogSearch looks for a text in a run's log, from Offset on.
+type LogSearch struct {
+	Stream, Text string
+	// Case says that a and A differ.
+	Case   bool
+	Offset int64
+	// Limit is how many matches are wanted.
+	Limit int
+}
+
+// LogMatches is the answer of GET /runs/{id}/logs/search.
+type LogMatches struct {
+	Matches []LogMatch `json:"matches"`
+	// Next is the offset to search on from; Done says that there is nothing behind it.
+	Next int64 `json:"next"`
+	Done bool  `json:"done"`
+	// Bytes is the length of the log.
+	Bytes int64 `json:"bytes"`
+}
+
+// LogMatch is a line with the text in it. Offset is where the line begins in the log,
+// Text a part of it that can be shown, Column how many characters of Text come before
+// the match.
+type LogMatch struct {
+	Offset int64  `json:"offset"`
+	Column int    `json:"column"`
+	Text   string `json:"text"`
 }
 
 // Streams of a log.
@@ -25,9 +57,14 @@ type LogView struct {
 	// Found says that the run has a log, be it empty.
 	Found bool   `json:"found"`
 	Text  string `json:"text"`
-	// Truncated says that Text is only the end of the log; Bytes is its length.
+	// Truncated says that Text is only a part of the log; Bytes is its length.
 	Truncated bool  `json:"truncated,omitempty"`
 	Bytes     int64 `json:"bytes,omitempty"`
+	// Offset is where Text begins in the log, Next where it ends.
+	Offset int64 `json:"offset"`
+	Next   int64 `json:"next"`
+	// Attempt is the attempt whose log this is.
+	Attempt int64 `json:"attempt,omitempty"`
 }
 
 // TracePage is a part of a run's trace, in order.
@@ -117,6 +154,8 @@ type Attempt struct {
 const (
 	LaneTrace = "trace"
 	LaneLog   = "log"
+	// LaneLife is the run's record and the steps of its life.
+	LaneLife = "life"
 )
 
 // LiveQuery selects what a live stream carries. After is the id of the last
@@ -126,6 +165,11 @@ type LiveQuery struct {
 	// Stream narrows LaneLog to stdout or stderr.
 	Stream string
 	After  string
+	// Without After: begin behind LogOffset and TraceCursor, which are of Attempt. Of
+	// another attempt all is sent.
+	Attempt     int64
+	LogOffset   int64
+	TraceCursor string
 }
 
 // Kinds of LiveEvent.
@@ -133,11 +177,13 @@ const (
 	LiveStatus = "status"
 	LiveTrace  = "trace"
 	LiveLog    = "log"
+	LiveLife   = "life"
 	LiveEnd    = "end"
 )
 
 // LiveEvent is one event of a live stream. Status and end: Status. Trace: Events
-// that are new and Total. Log: Bytes of Stream.
+// that are new and Total. Log: Bytes of Stream, from Offset to Next of the log. Life:
+// Run as it is, and the Steps of its life that are new to this stream.
 type LiveEvent struct {
 	// ID resumes the stream after this event; it is opaque.
 	ID     string
@@ -147,6 +193,11 @@ type LiveEvent struct {
 	Total  int64
 	Stream string
 	Bytes  []byte
+	// Attempt of a trace or a log.
+	Attempt      int64
+	Offset, Next int64
+	Run          *Run
+	Steps        []RunEvent
 }
 
 // MarshalJSON writes the data of the event; its kind and id travel beside it.
@@ -154,14 +205,23 @@ func (e LiveEvent) MarshalJSON() ([]byte, error) {
 	switch e.Kind {
 	case LiveTrace:
 		return json.Marshal(struct {
-			Events []TraceEvent `json:"events"`
-			Total  int64        `json:"total"`
-		}{e.Events, e.Total})
+			Events  []TraceEvent `json:"events"`
+			Total   int64        `json:"total"`
+			Attempt int64        `json:"attempt,omitempty"`
+		}{e.Events, e.Total, e.Attempt})
 	case LiveLog:
 		return json.Marshal(struct {
-			Stream string `json:"stream,omitempty"`
-			Text   string `json:"text"`
-		}{e.Stream, string(e.Bytes)})
+			Stream  string `json:"stream,omitempty"`
+			Text    string `json:"text"`
+			Attempt int64  `json:"attempt,omitempty"`
+			Offset  int64  `json:"offset"`
+			Next    int64  `json:"next"`
+		}{e.Stream, string(e.Bytes), e.Attempt, e.Offset, e.Next})
+	case LiveLife:
+		return json.Marshal(struct {
+			Run    *Run       `json:"run"`
+			Events []RunEvent `json:"events"`
+		}{e.Run, e.Steps})
 	default:
 		return json.Marshal(struct {
 			Status Status `json:"status"`

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,10 @@ import (
 const (
 	// logTail is how much of a log the JSON view shows: its end.
 	logTail = 4 << 20
+	// logMarks is room beside it for lines that mark gaps.
+	logMarks = 64 << 10
+	// logPage is the size of a page of a log when none is asked for.
+	logPage = 256 << 10
 	// tracePage is the size of a page of a trace when none is asked for, and of
 	// the steps in which a whole trace is read.
 	tracePage = 1000
@@ -26,6 +31,17 @@ type logsQuery struct {
 	Raw    bool   `query:"raw" description:"the bytes as they were written, as text/plain"`
 	Offset int64  `query:"offset" description:"first byte wanted"`
 	Tail   int64  `query:"tail" description:"only so many bytes from the end"`
+	Limit  int64  `query:"limit" minimum:"1" maximum:"4194304" description:"only so many bytes, from offset on; a page of whole lines"`
+	Before int64  `query:"before" description:"with limit: the bytes before this one"`
+	Colors bool   `query:"colors" description:"keep colour sequences (ESC [ ... m) in the view"`
+}
+
+type logSearchQuery struct {
+	Query  string `query:"q" required:"true" minLength:"1" maxLength:"200" description:"the text to look for"`
+	Case   bool   `query:"case" description:"a and A differ"`
+	Stream string `query:"stream" enum:"stdout,stderr"`
+	Offset int64  `query:"offset" description:"first byte to look at: next of the answer before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" description:"how many matches; default 100"`
 }
 
 type traceQuery struct {
@@ -38,6 +54,8 @@ func (s *Server) evidenceRoutes() []route {
 	return []route{
 		stream("/runs/{id}/logs", "getRunLogs", "A run's log, as a view or with raw=1 as bytes", mediaJSON, (*Server).runLogs).
 			action(auth.RunsRead).with(runID{}, logsQuery{}).shows(protocol.LogView{}),
+		get("/runs/{id}/logs/search", "searchRunLogs", "Find a text in a run's log", (*Server).searchLogs).
+			action(auth.RunsRead).with(runID{}, logSearchQuery{}),
 		stream("/runs/{id}/trace", "getRunTrace", "What happened in a run, step by step", mediaJSON, (*Server).runTrace).
 			action(auth.RunsRead).with(runID{}, traceQuery{}).shows([]protocol.TraceEvent{}),
 		stream("/runs/{id}/trajectory", "getRunTrajectory", "A whole, sealed trace", mediaJSON, (*Server).runTrajectory).
@@ -62,6 +80,12 @@ func (s *Server) runLogs(c *call) error {
 		Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
 		Offset: q.number("offset", 0, 1<<62),
 		Tail:   q.number("tail", 1, 1<<62),
+		Limit:  q.number("limit", 1, logTail),
+		Before: q.number("before", 1, 1<<62),
+	}
+	colors := q.bool("colors")
+	if lq.Before > 0 && lq.Limit == 0 {
+		lq.Limit = logPage
 	}
 	if err := q.err(); err != nil {
 		return err
@@ -69,7 +93,7 @@ func (s *Server) runLogs(c *call) error {
 	if raw != nil && *raw || raw == nil && wants(c.r, mediaText) {
 		return s.rawLogs(c, lq)
 	}
-	if lq.Tail == 0 || lq.Tail > logTail {
+	if lq.Limit == 0 && (lq.Tail == 0 || lq.Tail > logTail) {
 		lq.Tail = logTail
 	}
 	body, view, err := s.cfg.Runs.Logs(c.r.Context(), c.principal, c.path("id"), lq)
@@ -80,14 +104,36 @@ func (s *Server) runLogs(c *call) error {
 		return c.json(http.StatusOK, &view, false)
 	}
 	defer body.Close()
-	b, err := io.ReadAll(io.LimitReader(body, logTail))
+	b, err := io.ReadAll(io.LimitReader(body, logTail+logMarks))
 	if err != nil {
 		return fmt.Errorf("api: read the log: %w", err)
 	}
-	var clean evidence.Sanitizer
+	clean := evidence.Sanitizer{Colors: colors != nil && *colors}
 	view.Text = string(clean.Flush(clean.Append(make([]byte, 0, len(b)), b)))
 	view.Truncated = view.Bytes-lq.Offset > lq.Tail
+	if lq.Limit > 0 {
+		view.Truncated = view.Offset > 0 || view.Next < view.Bytes
+	}
 	return c.json(http.StatusOK, &view, false)
+}
+
+func (s *Server) searchLogs(c *call) (protocol.LogMatches, error) {
+	q := c.query()
+	search := protocol.LogSearch{
+		Text: q.get("q"), Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
+		Offset: q.number("offset", 0, 1<<62), Limit: int(q.number("limit", 1, protocol.MaxListed)),
+	}
+	if exact := q.bool("case"); exact != nil {
+		search.Case = *exact
+	}
+	if n := len(search.Text); n < 1 || n > 200 {
+		q.fault("q", "1 to 200 bytes of text")
+	}
+	if err := q.err(); err != nil {
+		return protocol.LogMatches{}, err
+	}
+	search.Limit = cmp.Or(search.Limit, 100)
+	return s.cfg.Runs.SearchLog(c.r.Context(), c.principal, c.path("id"), search)
 }
 
 func (s *Server) rawLogs(c *call, lq protocol.LogQuery) error {
@@ -143,6 +189,7 @@ func (s *Server) runTrace(c *call) error {
 		return badCursor(err)
 	}
 	c.next(page.Next)
+	c.w.Header().Set(totalHeader, strconv.FormatInt(page.Total, 10))
 	if !lines {
 		return c.json(http.StatusOK, &page.Events, true)
 	}

@@ -287,7 +287,7 @@ func TestLiveStream(t *testing.T) {
 	if want := `{"events":[{"kind":"message","t":1,"role":"assistant","text":"step \u003c1\u003e"}],"total":1}`; got["trace"] != want {
 		t.Errorf("trace event %s, want %s", got["trace"], want)
 	}
-	if want := `{"text":"loud\n"}`; got["log"] != want {
+	if want := `{"text":"loud\n","offset":0,"next":0}`; got["log"] != want {
 		t.Errorf("log event %s, want %s", got["log"], want)
 	}
 }

@@ -197,6 +197,22 @@ func (f *fakeRuns) Logs(ctx context.Context, p auth.Principal, id string, q prot
 	return io.NopCloser(bytes.NewReader(e.log[from:])), protocol.LogView{Status: run.Status, Found: true, Bytes: size}, nil
 }
 
+// SearchLog finds the first line with the text.
+func (f *fakeRuns) SearchLog(ctx context.Context, p auth.Principal, id string, q protocol.LogSearch) (protocol.LogMatches, error) {
+	if _, err := f.Get(ctx, p, id); err != nil {
+		return protocol.LogMatches{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := protocol.LogMatches{Matches: []protocol.LogMatch{}, Done: true}
+	if e := f.evidence[id]; e != nil {
+		if i := bytes.Index(e.log, []byte(q.Text)); i >= 0 {
+			found.Matches = append(found.Matches, protocol.LogMatch{Text: q.Text, Offset: int64(i)})
+		}
+	}
+	return found, nil
+}
+
 func (f *fakeRuns) Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error) {
 	run, err := f.Get(ctx, p, id)
 	if err != nil {

@@ -22,7 +22,11 @@ func (s *Server) streamEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	return sendEvents(s, c, ctx, changes, func(e protocol.FeedEvent) (event, bool, error) {
+	goodbye, err := json.Marshal(protocol.FeedEvent{Kind: protocol.FeedEnd, Reason: protocol.EndSession})
+	if err != nil {
+		return err
+	}
+	return sendEvents(s, c, ctx, changes, event{name: protocol.FeedEnd, data: goodbye}, func(e protocol.FeedEvent) (event, bool, error) {
 		e.Version = s.cfg.Version
 		data, err := json.Marshal(e)
 		return event{id: e.ID, name: e.Kind, data: data}, false, err

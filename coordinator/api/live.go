@@ -19,7 +19,11 @@ type streamQuery struct {
 }
 
 type lanesQuery struct {
-	Lanes string `query:"lanes" description:"what to send, separated by commas: trace (default), log"`
+	Lanes       string `query:"lanes" description:"what to send, separated by commas: trace (default), log, life (the record, and the steps of its life)"`
+	Attempt     int64  `query:"attempt" description:"the attempt that logOffset and traceCursor are of"`
+	LogOffset   int64  `query:"logOffset" description:"begin the log at this byte"`
+	TraceCursor string `query:"traceCursor" description:"begin the trace at this cursor of GET /runs/{id}/trace"`
+	Colors      bool   `query:"colors" description:"keep colour sequences (ESC [ ... m) in the log"`
 }
 
 // resume is the header by which an event stream goes on where it was cut.
@@ -46,26 +50,31 @@ func (s *Server) streamLive(c *call) error {
 		lanes = nil
 		for lane := range strings.SplitSeq(given, ",") {
 			switch lane = strings.TrimSpace(lane); {
-			case lane == protocol.LaneTrace || lane == protocol.LaneLog:
+			case lane == protocol.LaneTrace || lane == protocol.LaneLog || lane == protocol.LaneLife:
 				lanes = append(lanes, lane)
 			case !slices.Contains(silentLanes, lane):
-				q.fault("lanes", "trace, log or both")
+				q.fault("lanes", "some of trace, log, life")
 			}
 		}
 	}
+	lq := protocol.LiveQuery{Lanes: lanes, Attempt: q.number("attempt", 1, 1<<31), LogOffset: q.number("logOffset", 0, 1<<62), TraceCursor: q.get("traceCursor")}
+	colors := q.bool("colors")
 	if err := q.err(); err != nil {
 		return err
 	}
 	// What an agent does is its submitter's to watch, and an admin's.
-	run, err := s.cfg.Runs.Get(c.r.Context(), c.principal, c.path("id"))
-	if err != nil {
-		return err
+	if slices.Contains(lanes, protocol.LaneTrace) || slices.Contains(lanes, protocol.LaneLog) {
+		run, err := s.cfg.Runs.Get(c.r.Context(), c.principal, c.path("id"))
+		if err != nil {
+			return err
+		}
+		if run.CreatedBy != "" && run.CreatedBy != c.principal.Subject && !c.principal.Admin() {
+			return protocol.Forbidden("only who submitted a run, or an admin, may watch it live").
+				WithHint("lanes=life is for every reader")
+		}
 	}
-	if run.CreatedBy != "" && run.CreatedBy != c.principal.Subject && !c.principal.Admin() {
-		return protocol.Forbidden("only who submitted a run, or an admin, may watch it live")
-	}
-	var clean evidence.Sanitizer
-	return s.events(c, protocol.LiveQuery{Lanes: lanes}, func(e protocol.LiveEvent) (event, error) {
+	clean := evidence.Sanitizer{Colors: colors != nil && *colors}
+	return s.events(c, lq, func(e protocol.LiveEvent) (event, error) {
 		if e.Kind == protocol.LiveLog {
 			e.Bytes = clean.Append(nil, e.Bytes)
 		}
@@ -131,16 +140,16 @@ func (s *Server) events(c *call, q protocol.LiveQuery, render func(protocol.Live
 	if err != nil {
 		return err
 	}
-	return sendEvents(s, c, ctx, live, func(e protocol.LiveEvent) (event, bool, error) {
+	return sendEvents(s, c, ctx, live, event{}, func(e protocol.LiveEvent) (event, bool, error) {
 		out, err := render(e)
 		return out, e.Kind == protocol.LiveEnd, err
 	})
 }
 
 // sendEvents sends what comes until that ends, the client is gone, or its credential
-// is not good any more. render says what an event looks like and whether it is the
-// last one.
-func sendEvents[E any](s *Server, c *call, ctx context.Context, source <-chan E, render func(E) (out event, last bool, err error)) error {
+// is not good any more, of which goodbye tells. render says what an event looks like
+// and whether it is the last one.
+func sendEvents[E any](s *Server, c *call, ctx context.Context, source <-chan E, goodbye event, render func(E) (out event, last bool, err error)) error {
 	control := http.NewResponseController(&c.w)
 	// The server's limit for reading a request must not end a stream.
 	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -177,10 +186,13 @@ func sendEvents[E any](s *Server, c *call, ctx context.Context, source <-chan E,
 		case <-ctx.Done():
 			return nil
 		case <-credential.C:
-			if s.cfg.Auth.Stands(c.r) != nil {
-				_ = send(event{name: protocol.FeedEnd, data: []byte(`{"reason":"` + protocol.EndSession + `"}`)}.append(nil))
-				return nil
+			if s.cfg.Auth.Stands(c.r) == nil {
+				continue
 			}
+			if goodbye.data != nil {
+				_ = send(goodbye.append(nil)) // an error means that the client is gone
+			}
+			return nil
 		case <-beat.C:
 			if err := send([]byte(": hb\n\n")); err != nil {
 				return nil

@@ -15,7 +15,7 @@ import (
 // The routes that clients rely on, as they call them.
 var promised = []string{
 	"GET /runs", "POST /runs", "GET /runs/{id}", "POST /runs/{id}/cancel", "POST /runs/{id}/approve", "POST /runs/{id}/reject",
-	"GET /runs/{id}/logs", "GET /runs/{id}/logs/stream", "GET /runs/{id}/trace", "GET /runs/{id}/trajectory", "GET /runs/{id}/trajectory/live",
+	"GET /runs/{id}/logs", "GET /runs/{id}/logs/search", "GET /runs/{id}/logs/stream", "GET /runs/{id}/trace", "GET /runs/{id}/trajectory", "GET /runs/{id}/trajectory/live",
 	"GET /runs/{id}/live/stream", "GET /events", "GET /runs/{id}/diff", "GET /runs/{id}/events", "GET /runs/{id}/placement", "GET /runs/{id}/attempts",
 	"POST /harnesses", "GET /harnesses", "POST /harnesses/validate", "GET /harnesses/{id}", "GET /harnesses/{id}/diff",
 	"GET /harnesses/{id}/{version}", "GET /harnesses/{id}/{version}/instance", "POST /harnesses/{id}/pins",

@@ -104,6 +104,9 @@ func (q *query) err() error {
 	return protocol.BadRequest("%s", strings.Join(q.faults, "; ")).WithData("faults", q.faults)
 }
 
+// totalHeader says how many rows there are beside those of a page.
+const totalHeader = "X-Everdict-Total"
+
 // next announces the page that follows, with the same query and another cursor.
 func (c *call) next(cursor string) {
 	if cursor == "" {

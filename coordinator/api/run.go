@@ -34,6 +34,8 @@ type Runs interface {
 	// Logs opens a run's log as bytes. The view says Status, Found and Bytes,
 	// the length of the whole; its Text is empty. body is nil if not Found.
 	Logs(ctx context.Context, p auth.Principal, id string, q protocol.LogQuery) (body io.ReadCloser, view protocol.LogView, err error)
+	// SearchLog looks for a text in a run's log.
+	SearchLog(ctx context.Context, p auth.Principal, id string, q protocol.LogSearch) (protocol.LogMatches, error)
 	// Trace is at most limit events after cursor, which is empty at the start.
 	Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error)
 	// Diff opens what the run changed; a run without a snapshot is a 404.

@@ -9,6 +9,10 @@ import "unicode/utf8"
 // not UTF-8 become U+FFFD. Output may come in any pieces: the result is the same.
 // The zero value is ready. It is not safe for concurrent use.
 type Sanitizer struct {
+	// Colors keeps the sequences that choose colours and weight: ESC [ digits m.
+	Colors bool
+
+	params []byte // of the control sequence so far, for Colors
 	state  byte
 	cr     bool // a carriage return waits for its newline
 	length int  // of the control string so far
@@ -27,6 +31,18 @@ const (
 // maxControl bounds a control string: one that is never ended hides no more than
 // this, or the rest of its line.
 const maxControl = 4 << 10
+
+// maxColor bounds the parameters of a sequence that Colors keeps.
+const maxColor = 64
+
+func isColor(params []byte) bool {
+	for _, b := range params {
+		if (b < '0' || b > '9') && b != ';' && b != ':' {
+			return false
+		}
+	}
+	return len(params) <= maxColor
+}
 
 // Append sanitises p and appends the result to dst.
 func (s *Sanitizer) Append(dst, p []byte) []byte {
@@ -87,9 +103,15 @@ func (s *Sanitizer) rune(dst []byte, r rune) []byte {
 	case inCSI:
 		if r >= 0x20 && r < 0x40 && s.length < maxControl {
 			s.length++
+			if s.Colors && len(s.params) <= maxColor {
+				s.params = append(s.params, byte(r))
+			}
 			return dst
 		}
 		s.state = inText
+		if r == 'm' && s.Colors && isColor(s.params) {
+			dst = append(append(append(dst, "\x1b["...), s.params...), 'm')
+		}
 		if r >= 0x40 && r < 0x7f {
 			return dst
 		}
@@ -115,7 +137,7 @@ func (s *Sanitizer) escape(dst []byte, r rune) []byte {
 	s.length = 0
 	switch {
 	case r == '[':
-		s.state = inCSI
+		s.state, s.params = inCSI, s.params[:0]
 	case r == ']', r == 'P', r == 'X', r == '^', r == '_':
 		s.state = inString
 	case r >= 0x20 && r < 0x30:
@@ -146,7 +168,7 @@ func (s *Sanitizer) text(dst []byte, r rune) []byte {
 	case r == 0x1b:
 		s.state = inEscape
 	case r == 0x9b:
-		s.state, s.length = inCSI, 0
+		s.state, s.length, s.params = inCSI, 0, s.params[:0]
 	case r == 0x90, r == 0x98, r == 0x9d, r == 0x9e, r == 0x9f:
 		s.state, s.length = inString, 0
 	case r < 0x20, r >= 0x7f && r < 0xa0, reorders(r):

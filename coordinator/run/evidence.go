@@ -1,10 +1,12 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
@@ -73,7 +75,8 @@ func (s *Service) attempt(r *protocol.Run) (*evidence.Attempt, error) {
 	return s.cfg.Evidence.Attempt(r.ID, r.Attempt)
 }
 
-// Logs opens the run's log as bytes, with its gaps marked.
+// Logs opens the run's log, or the part of it that is asked for, as bytes, with its
+// gaps marked.
 func (s *Service) Logs(ctx context.Context, p auth.Principal, id string, q protocol.LogQuery) (io.ReadCloser, protocol.LogView, error) {
 	r, err := s.find(ctx, p, id)
 	if err != nil {
@@ -84,30 +87,113 @@ func (s *Service) Logs(ctx context.Context, p auth.Principal, id string, q proto
 	if err != nil || a == nil {
 		return nil, view, err
 	}
-	view.Found = true
+	view.Found, view.Attempt = true, r.Attempt
 	view.Bytes = a.Summary().Channels[protocol.ChannelLog]
-	offset := q.Offset
-	if q.Tail > 0 {
-		offset = max(offset, view.Bytes-q.Tail)
+	if view.Offset, view.Next, err = logPart(a, q, view.Bytes); err != nil {
+		return nil, view, errors.Join(err, a.Close())
 	}
 	pr, pw := io.Pipe()
 	go func() {
 		defer a.Close()
-		pw.CloseWithError(copyLog(pw, a, ctx, evidence.LogOptions{Stream: q.Stream, Offset: offset}))
+		pw.CloseWithError(copyLog(pw, a, ctx, evidence.LogOptions{Stream: q.Stream, Offset: view.Offset}, view.Next))
 	}()
 	return pr, view, nil
 }
 
-func copyLog(w io.Writer, a *evidence.Attempt, ctx context.Context, o evidence.LogOptions) error {
+// copyLog writes a log up to the byte end.
+func copyLog(w io.Writer, a *evidence.Attempt, ctx context.Context, o evidence.LogOptions, end int64) error {
 	for c, err := range a.Log(ctx, o) {
 		if err != nil {
 			return err
+		}
+		if c.Offset > end || c.Offset == end && c.Gap == nil {
+			return nil
+		}
+		if over := c.Next() - end; over > 0 {
+			c.Data = c.Data[:int64(len(c.Data))-over]
 		}
 		if _, err := w.Write(c.Text()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lineWithin is how far from where a page would begin or end a line's end is looked
+// for.
+const lineWithin = 64 << 10
+
+// logPart is which bytes of a log of size a query means.
+func logPart(a *evidence.Attempt, q protocol.LogQuery, size int64) (from, to int64, err error) {
+	from, to = min(q.Offset, size), size
+	if q.Tail > 0 {
+		from = max(from, size-q.Tail)
+	}
+	if q.Limit == 0 || size == 0 {
+		return from, to, nil
+	}
+	log, err := a.Open(protocol.ChannelLog)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer log.Close()
+	if q.Before > 0 {
+		to = min(q.Before, size)
+		from = max(0, to-q.Limit)
+	}
+	if q.Before > 0 || q.Tail > 0 {
+		if from > 0 {
+			if from, err = lineStart(log, from, to); err != nil {
+				return 0, 0, err
+			}
+		}
+		return from, to, nil
+	}
+	if to = min(from+q.Limit, size); to < size {
+		to, err = lineEnd(log, from, to)
+	}
+	return from, to, err
+}
+
+// lineStart is the first beginning of a line from on, or, where lines are too long for
+// that, of a character.
+func lineStart(log io.ReaderAt, from, to int64) (int64, error) {
+	b := make([]byte, min(lineWithin, to-from)+1)
+	n, err := log.ReadAt(b, from-1)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	if i := bytes.IndexByte(b[:n], '\n'); i >= 0 && from+int64(i) < to {
+		return from + int64(i), nil
+	}
+	for i := 1; i < min(n, utf8.UTFMax); i++ {
+		if utf8.RuneStart(b[i]) {
+			return from + int64(i) - 1, nil
+		}
+	}
+	return from, nil
+}
+
+// lineEnd is the last end of a line before to, or of a character.
+func lineEnd(log io.ReaderAt, from, to int64) (int64, error) {
+	at := max(from, to-lineWithin)
+	b := make([]byte, to-at)
+	n, err := log.ReadAt(b, at)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	if i := bytes.LastIndexByte(b[:n], '\n'); i >= 0 {
+		return at + int64(i) + 1, nil
+	}
+	for i := n - 1; i > max(0, n-utf8.UTFMax); i-- {
+		if utf8.RuneStart(b[i]) {
+			if !utf8.FullRune(b[i:n]) {
+				return at + int64(i), nil
+			}
+			break
+		}
+	}
+	return to, nil
 }
 
 // Trace is a page of the run's trace. The cursor is where the next event begins;

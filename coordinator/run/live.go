@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
@@ -28,6 +29,23 @@ func parsePosition(s string) (p position, err error) {
 	return p, nil
 }
 
+// startingAt is where a stream begins: behind the last event that was seen, or behind
+// what was read before.
+func startingAt(q protocol.LiveQuery) (position, error) {
+	if q.After != "" {
+		return parsePosition(q.After)
+	}
+	at := position{attempt: q.Attempt, log: q.LogOffset}
+	if q.TraceCursor == "" {
+		return at, nil
+	}
+	c, err := parseTraceCursor(q.TraceCursor)
+	if err == nil && (c.attempt == at.attempt || at.attempt == 0) {
+		at.attempt, at.trace = c.attempt, c.offset
+	}
+	return at, err
+}
+
 // Live follows a run until it is over: its status, and as it grows its trace and
 // log. Every event's id resumes the stream behind it, also on another
 // coordinator process.
@@ -36,7 +54,7 @@ func (s *Service) Live(ctx context.Context, p auth.Principal, id string, q proto
 	if err != nil {
 		return nil, err
 	}
-	at, err := parsePosition(q.After)
+	at, err := startingAt(q)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +102,7 @@ func (l *live) run(ctx context.Context) {
 	defer cancel()
 	var status protocol.Status
 	var following int64
+	life := lifeLane{l: l, wanted: slices.Contains(l.q.Lanes, protocol.LaneLife)}
 	leave := func() {}
 	defer func() { leave() }()
 	for {
@@ -108,6 +127,10 @@ func (l *live) run(ctx context.Context) {
 				return
 			}
 		}
+		if err := life.look(ctx, r); err != nil {
+			l.s.log.WarnContext(ctx, "live stream ended", "run", l.id, "err", err)
+			return
+		}
 		if status.Terminal() {
 			lanes.end() // no byte will come that counts
 			l.emit(ctx, nil, protocol.LiveEvent{Kind: protocol.LiveStatus, Status: status})
@@ -116,10 +139,64 @@ func (l *live) run(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-life.again(status):
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// explainEvery is how often a stream looks again at why its run waits: that changes
+// with what happens to others.
+const explainEvery = 5 * time.Second
+
+// lifeLane sends the record of a run and the steps of its life.
+type lifeLane struct {
+	l       *live
+	wanted  bool
+	begun   bool
+	seen    int64 // the last step that was sent
+	at      protocol.Time
+	blocked string
+}
+
+// again is due when the reason why a run waits may be another one.
+func (f *lifeLane) again(status protocol.Status) <-chan time.Time {
+	if !f.wanted || status.Terminal() {
+		return nil
+	}
+	return time.After(explainEvery)
+}
+
+func (f *lifeLane) look(ctx context.Context, r *protocol.Run) error {
+	if !f.wanted {
+		return nil
+	}
+	steps, err := f.l.s.cfg.Store.RunEvents(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	steps = slices.DeleteFunc(steps, func(e protocol.RunEvent) bool { return e.Seq <= f.seen })
+	if !r.Status.Terminal() {
+		if err := f.l.s.explain(ctx, r); err != nil {
+			return err
+		}
+	}
+	blocked := ""
+	if r.Placement != nil {
+		blocked = r.Placement.BlockedReason
+	}
+	if f.begun && len(steps) == 0 && blocked == f.blocked && r.UpdatedAt.Equal(f.at.Time) {
+		return nil
+	}
+	f.begun, f.at, f.blocked = true, r.UpdatedAt, blocked
+	if len(steps) > 0 {
+		f.seen = steps[len(steps)-1].Seq
+	}
+	if !f.l.emit(ctx, nil, protocol.LiveEvent{Kind: protocol.LiveLife, Run: r, Steps: steps}) {
+		return ctx.Err()
+	}
+	return nil
 }
 
 // lanes are the followers of one attempt.
@@ -169,7 +246,7 @@ func (l *live) follow(ctx context.Context, lanes *lanes, attempt int64) bool {
 func (l *live) trace(ctx context.Context, a *evidence.Attempt, from position) {
 	for rec, err := range a.Trace(ctx, evidence.TraceOptions{Offset: from.trace, Follow: true}) {
 		if err != nil || !l.emit(ctx, func(p *position) { p.trace = rec.Next }, protocol.LiveEvent{
-			Kind: protocol.LiveTrace, Events: []protocol.TraceEvent{event(rec)}, Total: a.Lines(protocol.ChannelTrace),
+			Kind: protocol.LiveTrace, Events: []protocol.TraceEvent{event(rec)}, Total: a.Lines(protocol.ChannelTrace), Attempt: from.attempt,
 		}) {
 			return
 		}
@@ -179,7 +256,7 @@ func (l *live) trace(ctx context.Context, a *evidence.Attempt, from position) {
 func (l *live) logs(ctx context.Context, a *evidence.Attempt, from position) {
 	for c, err := range a.Log(ctx, evidence.LogOptions{Stream: l.q.Stream, Offset: from.log, Follow: true}) {
 		if err != nil || !l.emit(ctx, func(p *position) { p.log = c.Next() }, protocol.LiveEvent{
-			Kind: protocol.LiveLog, Stream: c.Stream, Bytes: slices.Clone(c.Text()),
+			Kind: protocol.LiveLog, Stream: c.Stream, Bytes: slices.Clone(c.Text()), Attempt: from.attempt, Offset: c.Offset, Next: c.Next(),
 		}) {
 			return
 		}
