@@ -124,6 +124,22 @@ func (f *fakeRuns) Reject(ctx context.Context, p auth.Principal, id string, d pr
 	return f.move(ctx, p, id, protocol.StatusFailed, suspended(d))
 }
 
+func (f *fakeRuns) Again(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
+	run, err := f.Get(ctx, p, id)
+	if err == nil && !run.Status.Terminal() {
+		return protocol.Run{}, protocol.Conflict("run %s is not over: it is %s", id, run.Status)
+	}
+	if err == nil {
+		run.ID, run.Origin = protocol.NewID(protocol.RunPrefix), &protocol.Origin{Cause: "run", CausedByRunID: id}
+	}
+	return run, err
+}
+
+func (f *fakeRuns) Summary(context.Context, auth.Principal) (protocol.Summary, error) {
+	return protocol.Summary{At: protocol.At(time.Now()), Pools: []protocol.PoolUse{}, Waiting: []protocol.WaitGroup{}, Hours: []protocol.Outcomes{},
+		Day: protocol.Outcomes{Failures: map[string]int64{}}}, nil
+}
+
 func suspended(d protocol.Decision) func(*protocol.Run) error {
 	return func(r *protocol.Run) error {
 		if r.Status != protocol.StatusSuspended {

@@ -14,7 +14,7 @@ import (
 
 // The routes that clients rely on, as they call them.
 var promised = []string{
-	"GET /runs", "POST /runs", "GET /runs/{id}", "POST /runs/{id}/cancel", "POST /runs/{id}/approve", "POST /runs/{id}/reject",
+	"GET /runs", "POST /runs", "GET /runs/{id}", "POST /runs/{id}/cancel", "POST /runs/{id}/approve", "POST /runs/{id}/reject", "POST /runs/{id}/retry", "GET /summary",
 	"GET /runs/{id}/logs", "GET /runs/{id}/logs/search", "GET /runs/{id}/logs/stream", "GET /runs/{id}/trace", "GET /runs/{id}/trajectory", "GET /runs/{id}/trajectory/live",
 	"GET /runs/{id}/live/stream", "GET /events", "GET /runs/{id}/diff", "GET /runs/{id}/events", "GET /runs/{id}/placement", "GET /runs/{id}/attempts",
 	"POST /harnesses", "GET /harnesses", "POST /harnesses/validate", "GET /harnesses/{id}", "GET /harnesses/{id}/diff",
@@ -227,7 +227,7 @@ func TestOpenAPINulls(t *testing.T) {
 }
 
 // noBody are the operations that take none.
-var noBody = []string{"POST /runs/{id}/cancel"}
+var noBody = []string{"POST /runs/{id}/cancel", "POST /runs/{id}/retry"}
 
 // Whatever takes a body describes it to the last field, and what it may be.
 func TestOpenAPIBodies(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/store"
@@ -27,6 +28,10 @@ type Runs interface {
 	Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
 	Approve(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error)
 	Reject(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error)
+	// Again submits a new run with the request of one that is over.
+	Again(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
+	// Summary is p's workspace now, and its last day.
+	Summary(ctx context.Context, p auth.Principal) (protocol.Summary, error)
 	Events(ctx context.Context, p auth.Principal, id string) ([]protocol.RunEvent, error)
 	Attempts(ctx context.Context, p auth.Principal, id string) ([]protocol.Attempt, error)
 	Placement(ctx context.Context, p auth.Principal, id string) (protocol.PlacementView, error)
@@ -83,6 +88,9 @@ func (s *Server) runRoutes() []route {
 		postEmpty("/runs/{id}/cancel", "cancelRun", "Cancel a run", (*Server).cancelRun).action(auth.RunsSubmit).with(runID{}),
 		postOptional("/runs/{id}/approve", "approveRun", "Let a suspended run go on", (*Server).approveRun).action(auth.RunsSubmit).with(runID{}),
 		postOptional("/runs/{id}/reject", "rejectRun", "Refuse what a suspended run asks for", (*Server).rejectRun).action(auth.RunsSubmit).with(runID{}),
+		answering(http.MethodPost, "/runs/{id}/retry", "retryRun", "Submit the request of a run that is over once more, as a new run", http.StatusAccepted, (*Server).retryRun).
+			action(auth.RunsSubmit).with(runID{}),
+		get("/summary", "getSummary", "The workspace now, why runs wait, and how those of the last day ended", (*Server).summary).action(auth.RunsRead),
 		get("/runs/{id}/events", "listRunEvents", "The steps of a run's life", (*Server).runEvents).action(auth.RunsRead).with(runID{}),
 		get("/runs/{id}/attempts", "listRunAttempts", "Each attempt, with late evidence of superseded ones", (*Server).runAttempts).action(auth.RunsRead).with(runID{}),
 		get("/runs/{id}/placement", "getRunPlacement", "Where a run is, and why it waits", (*Server).runPlacement).action(auth.RunsRead).with(runID{}),
@@ -162,6 +170,15 @@ func (s *Server) getRun(c *call) (protocol.Run, error) {
 
 func (s *Server) cancelRun(c *call) (protocol.Run, error) {
 	return s.cfg.Runs.Cancel(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) retryRun(c *call) (protocol.SubmittedRun, error) {
+	run, err := s.cfg.Runs.Again(c.r.Context(), c.principal, c.path("id"))
+	return protocol.SubmittedRun{RunID: run.ID, Run: run}, err
+}
+
+func (s *Server) summary(c *call) (protocol.Summary, error) {
+	return s.cfg.Runs.Summary(c.r.Context(), c.principal)
 }
 
 func (s *Server) approveRun(c *call, d *protocol.Decision) (protocol.Run, error) {

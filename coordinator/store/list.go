@@ -25,6 +25,10 @@ type RunFilter struct {
 	Cause        string
 	Trigger      string
 	FailureClass string
+	// Class is the scheduling class.
+	Class string
+	// ID is the beginning of an id, or all of it.
+	ID string
 	// Since and Until bound the moment of acceptance: Since <= it < Until.
 	Since, Until time.Time
 	// Limit is the size of a page, at most protocol.MaxListed; 0: that many.
@@ -116,6 +120,7 @@ func newRunQuery(f RunFilter) (*runQuery, error) {
 	add("runtime", "runs_runtime", f.Runtime)
 	add("cause", "runs_cause", f.Cause)
 	add("status", "runs_status", string(f.Status))
+	add("class", "runs_class", f.Class)
 	if !f.Since.IsZero() {
 		q.from = seqAt(f.Since)
 	}

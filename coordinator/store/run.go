@@ -64,8 +64,14 @@ func (s *Store) UpdateRun(tx *sqlite.Tx, id string, change func(*protocol.Run) e
 	if err != nil {
 		return err
 	}
+	wasOver := run.Status.Terminal()
 	if err := change(run); err != nil {
 		return err
+	}
+	if !wasOver && run.Status.Terminal() {
+		if err := s.countOutcome(tx, run); err != nil {
+			return err
+		}
 	}
 	if record, err = encodeRun(run); err != nil {
 		return err
