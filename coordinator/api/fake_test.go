@@ -106,6 +106,11 @@ func (f *fakeRuns) List(ctx context.Context, p auth.Principal, filter store.RunF
 	return f.store.Runs(ctx, filter)
 }
 
+func (f *fakeRuns) Count(ctx context.Context, p auth.Principal, filter store.RunFilter) (int64, bool, error) {
+	filter.Workspace = p.Workspace
+	return f.store.CountRuns(ctx, filter)
+}
+
 func (f *fakeRuns) Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
 	return f.move(ctx, p, id, protocol.StatusFailed, func(r *protocol.Run) error {
 		if r.Status.Terminal() {

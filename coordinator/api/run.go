@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/store"
@@ -24,6 +25,8 @@ type Runs interface {
 	// List is a page of p's workspace, whatever f.Workspace says, and the
 	// cursor of the next page, empty at the end.
 	List(ctx context.Context, p auth.Principal, f store.RunFilter) ([]protocol.Run, string, error)
+	// Count is how many runs f selects, or that there are more than is cheap to count.
+	Count(ctx context.Context, p auth.Principal, f store.RunFilter) (n int64, more bool, err error)
 	// Cancel, Approve and Reject answer the run as it is then.
 	Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
 	Approve(ctx context.Context, p auth.Principal, id string, d protocol.Decision) (protocol.Run, error)
@@ -73,6 +76,9 @@ type runsQuery struct {
 	Cause        string `query:"cause" description:"what caused it (origin.cause)"`
 	Trigger      string `query:"trigger"`
 	FailureClass string `query:"failureClass" enum:"infra,config,harness,agent"`
+	Class        string `query:"class" enum:"interactive,batch" description:"the scheduling class"`
+	ID           string `query:"id" description:"the beginning of an id"`
+	Count        bool   `query:"count" description:"say in the header X-Everdict-Total how many there are, as far as that is cheap: 1234, or 20000+"`
 	Since        string `query:"since" description:"accepted at or after: RFC 3339, or a duration before now such as 24h"`
 	Until        string `query:"until" description:"accepted before: as since"`
 	Limit        int    `query:"limit" minimum:"1" maximum:"1000" description:"size of a page; without it, up to 1000"`
@@ -117,12 +123,15 @@ func (s *Server) listRuns(c *call) ([]protocol.Run, error) {
 		Cause:        q.name("cause"),
 		Trigger:      q.name("trigger"),
 		FailureClass: q.oneOf("failureClass", protocol.ClassInfra, protocol.ClassConfig, protocol.ClassHarness, protocol.ClassAgent),
+		Class:        q.oneOf("class", protocol.ClassInteractive, protocol.ClassBatch),
+		ID:           q.name("id"),
 		Since:        q.instant("since", s.cfg.Now()),
 		Until:        q.instant("until", s.cfg.Now()),
 		Limit:        int(q.number("limit", 1, protocol.MaxListed)),
 		Cursor:       q.get("cursor"),
 	}
 	offset := int(q.number("offset", 0, protocol.MaxListed))
+	count := q.bool("count")
 	if err := q.err(); err != nil {
 		return nil, err
 	}
@@ -137,6 +146,17 @@ func (s *Server) listRuns(c *call) ([]protocol.Run, error) {
 		return nil, badCursor(err)
 	}
 	c.next(next)
+	if count != nil && *count {
+		n, more, err := s.cfg.Runs.Count(c.r.Context(), c.principal, f)
+		if err != nil {
+			return nil, err
+		}
+		total := strconv.FormatInt(n, 10)
+		if more {
+			total += "+"
+		}
+		c.w.Header().Set(totalHeader, total)
+	}
 	return runs, nil
 }
 

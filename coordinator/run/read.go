@@ -29,6 +29,12 @@ func (s *Service) List(ctx context.Context, p auth.Principal, f store.RunFilter)
 	return s.cfg.Store.Runs(ctx, f)
 }
 
+// Count is how many runs a filter selects; more says that there are more.
+func (s *Service) Count(ctx context.Context, p auth.Principal, f store.RunFilter) (n int64, more bool, err error) {
+	f.Workspace = p.Workspace
+	return s.cfg.Store.CountRuns(ctx, f)
+}
+
 // Get is one run with its case, its result and, while it waits, the reason why.
 func (s *Service) Get(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
 	r, err := s.find(ctx, p, id)

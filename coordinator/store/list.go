@@ -89,6 +89,8 @@ type condition struct {
 // runQuery is a filter made ready: which index drives it, and the range of seq.
 type runQuery struct {
 	workspace  string
+	id         string  // beginning
+	seqs       []int64 // of the runs whose id begins so, if they are few
 	conditions []condition
 	from, to   int64 // from <= seq < to
 	limit      int
@@ -98,7 +100,7 @@ type runQuery struct {
 const indexWorkspace = "runs_workspace"
 
 func newRunQuery(f RunFilter) (*runQuery, error) {
-	q := &runQuery{workspace: f.Workspace, to: 1<<63 - 1, limit: f.Limit, driver: indexWorkspace}
+	q := &runQuery{workspace: f.Workspace, to: 1<<63 - 1, limit: f.Limit, driver: indexWorkspace, id: f.ID}
 	if q.limit <= 0 || q.limit > protocol.MaxListed {
 		q.limit = protocol.MaxListed
 	}
@@ -145,6 +147,11 @@ const probeLimit = 1000
 // columns (they would be stale), so of two filters it could scan a million
 // succeeded runs to find ten of a rare harness.
 func (q *runQuery) choose(ctx context.Context, s *Store) error {
+	if q.id != "" {
+		if err := q.find(ctx, s); err != nil || q.seqs != nil {
+			return err
+		}
+	}
 	var indexed []condition
 	for _, c := range q.conditions {
 		if c.index != "" {
@@ -172,6 +179,30 @@ func (q *runQuery) choose(ctx context.Context, s *Store) error {
 	return nil
 }
 
+const sqlSeqsByID = `SELECT seq FROM runs WHERE id >= ? AND id < ? AND +workspace = ? ORDER BY id DESC LIMIT ?`
+
+// find looks up the runs whose id begins with q.id. If those are many, the page is read
+// as without it, and checked.
+func (q *runQuery) find(ctx context.Context, s *Store) (err error) {
+	rows, err := s.db.Reader().QueryContext(ctx, sqlSeqsByID, q.id, q.id+"\U0010ffff", q.workspace, probeLimit+1)
+	if err != nil {
+		return fmt.Errorf("store: find runs by id: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	seqs := []int64{}
+	for rows.Next() {
+		var seq int64
+		if err := rows.Scan(&seq); err != nil {
+			return fmt.Errorf("store: find runs by id: %w", err)
+		}
+		seqs = append(seqs, seq)
+	}
+	if len(seqs) <= probeLimit {
+		q.seqs = seqs
+	}
+	return rows.Err()
+}
+
 // probe counts what one condition selects, up to probeLimit, from its index
 // alone.
 func (q *runQuery) probe(c condition) (string, []any) {
@@ -182,15 +213,82 @@ func (q *runQuery) probe(c condition) (string, []any) {
 // page selects one row more than the limit, which tells whether a next page
 // exists.
 func (q *runQuery) page() (string, []any) {
+	where, args := q.where()
+	return `SELECT seq, record ` + where + ` ORDER BY seq DESC LIMIT ?`, append(args, q.limit+1)
+}
+
+func (q *runQuery) where() (string, []any) {
 	var b strings.Builder
-	b.WriteString(`SELECT seq, record FROM runs INDEXED BY ` + q.driver + ` WHERE workspace = ?`)
+	b.WriteString(`FROM runs `)
 	args := []any{q.workspace}
+	switch {
+	case q.seqs != nil:
+		b.WriteString(`NOT INDEXED WHERE workspace = ? AND seq IN (` + strings.TrimSuffix(strings.Repeat("?,", len(q.seqs)), ",") + `)`)
+		for _, seq := range q.seqs {
+			args = append(args, seq)
+		}
+	default:
+		b.WriteString(`INDEXED BY ` + q.driver + ` WHERE workspace = ?`)
+		if q.id != "" {
+			b.WriteString(` AND +id >= ? AND +id < ?`)
+			args = append(args, q.id, q.id+"\U0010ffff")
+		}
+	}
 	for _, c := range q.conditions {
 		b.WriteString(` AND ` + c.column + ` = ?`)
 		args = append(args, c.value)
 	}
-	b.WriteString(` AND seq >= ? AND seq < ? ORDER BY seq DESC LIMIT ?`)
-	return b.String(), append(args, q.from, q.to, q.limit+1)
+	b.WriteString(` AND seq >= ? AND seq < ?`)
+	return b.String(), append(args, q.from, q.to)
+}
+
+// Bounds of what CountRuns looks at: with one condition the index alone answers, with
+// more the rows do.
+const countIndexed, countRows = 100_000, 20_000
+
+// CountRuns is how many runs a filter selects, whatever its Limit and Cursor. more says
+// that there are at least so many: it counted as far as is cheap.
+func (s *Store) CountRuns(ctx context.Context, f RunFilter) (n int64, more bool, err error) {
+	f.Cursor = ""
+	q, err := newRunQuery(f)
+	if err != nil {
+		return 0, false, err
+	}
+	if err := q.choose(ctx, s); err != nil {
+		return 0, false, err
+	}
+	text, args, bound := q.count()
+	var looked int64
+	if err := s.db.Reader().QueryRowContext(ctx, text, args...).Scan(&n, &looked); err != nil {
+		return 0, false, fmt.Errorf("store: count runs: %w", err)
+	}
+	return n, looked >= bound, nil
+}
+
+// count counts what is selected among the rows, up to a bound, that the driver gives,
+// and those rows.
+func (q *runQuery) count() (text string, args []any, bound int64) {
+	if q.seqs != nil || q.id == "" && len(q.conditions) <= 1 {
+		where, args := q.where()
+		return `SELECT COUNT(*), COUNT(*) FROM (SELECT 1 ` + where + ` LIMIT ?)`, append(args, countIndexed), countIndexed
+	}
+	driven := *q
+	driven.conditions, driven.id = nil, ""
+	columns, checks := []string{"id"}, []string{}
+	var checked []any
+	if q.id != "" {
+		checks, checked = append(checks, "id >= ? AND id < ?"), append(checked, q.id, q.id+"\U0010ffff")
+	}
+	for _, c := range q.conditions {
+		if c.index == q.driver {
+			driven.conditions = append(driven.conditions, c)
+			continue
+		}
+		columns, checks, checked = append(columns, c.column), append(checks, c.column+" = ?"), append(checked, c.value)
+	}
+	where, args := driven.where()
+	return `SELECT COALESCE(SUM(` + strings.Join(checks, " AND ") + `), 0), COUNT(*) FROM (SELECT ` + strings.Join(columns, ", ") + ` ` + where +
+		` ORDER BY seq DESC LIMIT ?)`, append(append(checked, args...), countRows), countRows
 }
 
 // seqAt is the lowest seq of a run accepted at t, clamped to what seq can hold.

@@ -36,6 +36,7 @@ func TestListFilters(t *testing.T) {
 		}),
 		mark(6, func(r *protocol.Run) { r.Origin, r.Trigger = &protocol.Origin{Cause: "ci"}, "web" }),
 		mark(7, func(r *protocol.Run) { r.Tenant = "other" }),
+		mark(8, func(r *protocol.Run) { r.Class, r.Harness.ID = "batch", "bulk" }),
 	)
 	second := func(i int) time.Time { return start.Add(time.Duration(i) * time.Second) }
 	tests := []struct {
@@ -43,7 +44,12 @@ func TestListFilters(t *testing.T) {
 		filter store.RunFilter
 		want   []int
 	}{
-		{"all", store.RunFilter{}, []int{6, 5, 4, 3, 2, 1, 0}},
+		{"class", store.RunFilter{Class: "batch"}, []int{8}},
+		{"whole id", store.RunFilter{ID: newRun(3).ID}, []int{3}},
+		{"beginning of ids", store.RunFilter{ID: "run_00000", Harness: "mine"}, []int{4, 3}},
+		{"id of another workspace", store.RunFilter{ID: newRun(7).ID}, nil},
+		{"id that is none", store.RunFilter{ID: "run_%"}, nil},
+		{"all", store.RunFilter{}, []int{8, 6, 5, 4, 3, 2, 1, 0}},
 		{"status", store.RunFilter{Status: protocol.StatusSucceeded}, []int{1, 0}},
 		{"passed", store.RunFilter{Verdict: &yes}, []int{0}},
 		{"did not pass", store.RunFilter{Verdict: &no}, []int{1}},
@@ -54,7 +60,7 @@ func TestListFilters(t *testing.T) {
 		{"runner", store.RunFilter{Runner: "rnr_1"}, []int{5}},
 		{"cause", store.RunFilter{Cause: "ci"}, []int{6}},
 		{"trigger", store.RunFilter{Trigger: "web"}, []int{6}},
-		{"since", store.RunFilter{Since: second(5)}, []int{6, 5}},
+		{"since", store.RunFilter{Since: second(5)}, []int{8, 6, 5}},
 		{"until", store.RunFilter{Until: second(2)}, []int{1, 0}},
 		{"since and until", store.RunFilter{Since: second(2), Until: second(4)}, []int{3, 2}},
 		{"since far ahead", store.RunFilter{Since: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, nil},
@@ -76,6 +82,10 @@ func TestListFilters(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, ids(runs)); diff != "" {
 				t.Errorf("list %+v (-want +got):\n%s", tt.filter, diff)
+			}
+			tt.filter.Limit = 1
+			if n, more, err := s.CountRuns(t.Context(), tt.filter); n != int64(len(want)) || more || err != nil {
+				t.Errorf("count %+v: %d, more %t, %v; want %d", tt.filter, n, more, err, len(want))
 			}
 		})
 	}
@@ -144,6 +154,31 @@ func fill(tb testing.TB, s *store.Store, n int) {
 		if err != nil {
 			tb.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkSummaryMillion reads what a summary needs of a workspace with a million runs.
+func BenchmarkSummaryMillion(b *testing.B) {
+	s := open(b)
+	fill(b, s, 1_000_000)
+	count := func(f store.RunFilter) func() error {
+		f.Workspace = "default"
+		return func() error { _, _, err := s.CountRuns(b.Context(), f); return err }
+	}
+	yes := true
+	for name, do := range map[string]func() error{
+		"outcomes":         func() error { _, err := s.Outcomes(b.Context(), "default", start); return err },
+		"status":           func() error { _, err := s.CountStatus(b.Context(), "default", protocol.StatusQueued); return err },
+		"count":            count(store.RunFilter{}),
+		"count_of_several": count(store.RunFilter{Status: protocol.StatusSucceeded, Verdict: &yes, Runtime: "auto"}),
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -62,6 +62,10 @@ func TestQueryPlans(t *testing.T) {
 		{"touch a session", sqlTouchSession, "PRIMARY KEY", []any{0, "", 0}},
 		{"delete a session", sqlDeleteSession, "PRIMARY KEY", []any{""}},
 		{"drop sessions", sqlDropSessions, "sessions_expiry", []any{0}},
+		{"runs by id", sqlSeqsByID, "sqlite_autoindex_runs_1", []any{"", "", "", 1}},
+		{"outcomes", sqlOutcomes, "PRIMARY KEY", []any{"", 0}},
+		{"drop outcomes", sqlDropOutcomes, "PRIMARY KEY", []any{"", 0}},
+		{"runs by status", sqlCountStatus, "COVERING INDEX runs_status", []any{"", ""}},
 		{"keys", sqlKeys, "api_keys_subject", []any{"", ""}},
 	}
 	yes := true
@@ -92,6 +96,23 @@ func TestQueryPlans(t *testing.T) {
 	}
 	one("no filter", indexWorkspace, RunFilter{})
 	one("every filter", "", all)
+	for name, f := range map[string]RunFilter{"none": {}, "one": {Status: protocol.StatusFailed}, "several": all, "an id": {ID: "run_01", Status: protocol.StatusFailed}} {
+		f.Workspace = "w"
+		q, err := newRunQuery(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Status != "" {
+			q.driver = "runs_status"
+		}
+		text, args, _ := q.count()
+		queries = append(queries, query{"count with " + name, text, "INDEX " + q.driver, args})
+		text, args = q.page()
+		queries = append(queries, query{"page with " + name, text, "INDEX " + q.driver, args})
+		q.seqs = []int64{1, 2, 3}
+		text, args = q.page()
+		queries = append(queries, query{"page of a few with " + name, text, "INTEGER PRIMARY KEY", args})
+	}
 	for _, q := range queries {
 		rows, err := db.Reader().QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+q.text, q.args...)
 		if err != nil {
