@@ -122,7 +122,7 @@ func (f *feed) place(id string) (from int64, why string, err error) {
 	process, n, found := strings.Cut(id, "-")
 	from, bad := strconv.ParseInt(n, 10, 64)
 	switch {
-	case !found || bad != nil || from < 1:
+	case !found || process == "" || bad != nil || from < 1:
 		return 0, "", protocol.BadRequest("%q is not the id of an event of this stream", protocol.Clip(id, 80)).
 			WithHint("leave Last-Event-ID out to begin now")
 	case process != f.process:

@@ -87,7 +87,7 @@ func (w *world) open() {
 	must(err)
 	w.evidence, err = evidence.Open(evidence.Config{Dir: filepath.Join(w.dir, "evidence")})
 	must(err)
-	w.runners = pairing.New(pairing.Config{Store: w.store})
+	w.runners = pairing.New(pairing.Config{Store: w.store, OnChanged: func(workspace, id string) { w.s.RunnerChanged(workspace, id) }})
 	w.runtimes = registry.NewRuntimes(registry.RuntimesConfig{Store: w.store,
 		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
 			return w.s.RuntimeChanged(ctx, workspace, latest)

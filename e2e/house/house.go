@@ -106,6 +106,19 @@ func (h *House) Stop() {
 // URL is where the coordinator answers.
 func (h *House) URL() string { return "http://" + h.Address }
 
+// Key is the first API key of a coordinator that requires one. It is given once.
+func (h *House) Key() string {
+	h.T.Helper()
+	h.mu.Lock()
+	c := h.c
+	h.mu.Unlock()
+	key, err := c.Bootstrap(context.Background())
+	if err != nil || key == "" {
+		h.T.Fatalf("the first key: %q, %v", key, err)
+	}
+	return key
+}
+
 // Pair pairs a runner and returns it with its token.
 func (h *House) Pair(label string, capabilities ...string) protocol.Paired {
 	h.T.Helper()
