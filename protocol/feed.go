@@ -71,25 +71,3 @@ func (e FeedEvent) MarshalJSON() ([]byte, error) {
 		}{e.Reason})
 	}
 }
-
-// PoolUse is a Pool without its runners.
-type PoolUse struct {
-	Runtime        string `json:"runtime"`
-	Version        string `json:"version"`
-	Kind           string `json:"kind"`
-	MaxConcurrent  int    `json:"maxConcurrent"`
-	MemoryBudgetMB int    `json:"memoryBudgetMb,omitempty"`
-	Running        int    `json:"running"`
-	MemoryMB       int64  `json:"memoryMb,omitempty"`
-	Queued         int    `json:"queued"`
-	Online         int    `json:"online"`
-	Slots          int    `json:"slots"`
-}
-
-// Use is the pool without its runners.
-func (p *Pool) Use() PoolUse {
-	return PoolUse{
-		Runtime: p.Runtime, Version: p.Version, Kind: p.Kind, MaxConcurrent: p.MaxConcurrent, MemoryBudgetMB: p.MemoryBudgetMB,
-		Running: p.Running, MemoryMB: p.MemoryMB, Queued: p.Queued, Online: p.Online, Slots: p.Slots,
-	}
-}

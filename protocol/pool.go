@@ -97,8 +97,15 @@ type Joined struct {
 	Token  string `json:"token"`
 }
 
-// Pool is what runs for a registered runtime, and what waits.
+// Pool is what runs for a registered runtime, and what waits, with its runners.
 type Pool struct {
+	PoolUse
+	// Runners of the pool that are shown: online, or gone since a short while.
+	Runners []Runner `json:"runners"`
+}
+
+// PoolUse is what runs for a registered runtime, and what waits.
+type PoolUse struct {
 	Runtime string `json:"runtime"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
@@ -113,6 +120,4 @@ type Pool struct {
 	// Online runners and their Slots.
 	Online int `json:"online"`
 	Slots  int `json:"slots"`
-	// Runners of the pool that are shown: online, or gone since a short while.
-	Runners []Runner `json:"runners"`
 }

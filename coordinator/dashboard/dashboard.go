@@ -96,7 +96,7 @@ func (d *Dashboard) Built() bool { return d.index != nil }
 // Patterns are what a Dashboard serves, for http.ServeMux. Client-side routes lie
 // below /ui, so that they never meet a path of the API.
 func Patterns() []string {
-	return []string{"GET /{$}", "GET /ui", "GET /ui/", "GET /" + assetDir + "/"}
+	return []string{http.MethodGet + " /{$}", http.MethodGet + " /ui", http.MethodGet + " /ui/", http.MethodGet + " /" + assetDir + "/"}
 }
 
 // ServeHTTP implements http.Handler.

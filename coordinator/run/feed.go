@@ -312,7 +312,7 @@ func (s *Service) poolUse(ctx context.Context, p auth.Principal) ([]protocol.Poo
 	}
 	use := make([]protocol.PoolUse, len(pools))
 	for i, pool := range pools {
-		use[i] = pool.Use()
+		use[i] = pool.PoolUse
 	}
 	slices.SortFunc(use, func(a, b protocol.PoolUse) int { return cmp.Compare(a.Runtime, b.Runtime) })
 	return use, nil

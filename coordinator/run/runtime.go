@@ -166,7 +166,7 @@ func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool,
 }
 
 func poolOf(workspace string, spec *protocol.RuntimeSpec, roster []protocol.Runner, stats *lease.Stats) protocol.Pool {
-	pool := protocol.Pool{Runtime: spec.ID, Version: spec.Version, Kind: spec.Kind, Runners: []protocol.Runner{}}
+	pool := protocol.Pool{PoolUse: protocol.PoolUse{Runtime: spec.ID, Version: spec.Version, Kind: spec.Kind}, Runners: []protocol.Runner{}}
 	pool.MaxConcurrent, pool.MemoryBudgetMB = spec.Limits()
 	name := runtimePool(workspace, spec.ID).String()
 	for _, c := range stats.Counts {
