@@ -67,7 +67,9 @@ func TestPermissions(t *testing.T) {
 			}
 		}
 		for _, p := range []auth.Principal{
-			{Subject: "dev", Roles: []string{auth.RoleRunner}, RunnerID: "rnr_1"}, {Subject: "nobody"}, {Subject: "odd", Roles: []string{"root"}},
+			{Subject: "dev", Roles: []string{auth.RoleRunner}, RunnerID: "rnr_1"}, {Subject: "nobody"},
+			{Subject: "runtime:r", Roles: []string{auth.RoleRunner}, Pool: &store.PoolTokenRecord{}},
+			{Subject: "runtime:r", Roles: []string{auth.RoleRunner}, Join: &store.JoinTokenRecord{}}, {Subject: "odd", Roles: []string{"root"}},
 			{Subject: "ann", Roles: []string{"admin"}, Scopes: []string{}}, {Subject: "ann", Roles: []string{"admin"}, Scopes: []string{"root"}},
 		} {
 			if err := p.Permits(action); status(err) != http.StatusForbidden {

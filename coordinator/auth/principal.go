@@ -149,8 +149,10 @@ func (p Principal) forbidden(action Action) error {
 	}
 	problem := p.facts(protocol.Forbidden("%s may not do %s in workspace %s", p.Subject, action, p.Workspace), action)
 	switch {
-	case p.Pool != nil, p.Join != nil:
+	case p.Pool != nil:
 		return problem.WithHint("this is a pool token, with which machines join runtime %s: use an API key", p.Pool.Runtime)
+	case p.Join != nil:
+		return problem.WithHint("this is the token of one launched unit, which joins runtime %s: use an API key", p.Join.Runtime)
 	case p.RunnerID != "":
 		problem.Message = "this is the token of a runner, which only connects"
 		return problem.WithHint("use an API key")
