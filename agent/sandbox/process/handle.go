@@ -65,7 +65,8 @@ func (h *handle) start(m *machine) error {
 	h.holds = hold.New(h.watch)
 	h.info = m.info()
 	h.info.Limits = limits
-	h.info.Hidden, h.info.NotHidden = sp.hidden, sp.notHidden
+	h.info.Hidden, h.info.NotHidden = sp.cover.hidden, sp.cover.notHidden
+	h.info.Notes = append(h.info.Notes, sp.cover.notes...)
 	return nil
 }
 

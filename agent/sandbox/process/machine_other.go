@@ -73,11 +73,11 @@ func HideSelf() error { return errors.ErrUnsupported }
 // noMask hides nothing.
 type noMask struct{}
 
-func (noMask) setup(hide []string) (_ []string, not []sandbox.NotHidden, _ error) {
+func (noMask) setup(hide []string) (c cover, _ error) {
 	for _, p := range hide {
-		not = append(not, sandbox.NotHidden{Path: p, Reason: "this system has no private mounts"})
+		c.notHidden = append(c.notHidden, sandbox.NotHidden{Path: p, Reason: "this system has no private mounts"})
 	}
-	return nil, not, nil
+	return c, nil
 }
 
 func (noMask) refresh() error { return nil }

@@ -30,7 +30,7 @@ func newMask(disabled bool) masker {
 	return m
 }
 
-func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) {
+func (m *mountMask) setup(hide []string) (c cover, err error) {
 	if m.off == "" {
 		// CLONE_FS is implied for a thread that leaves its mount namespace; it is named for the reader.
 		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
@@ -40,42 +40,51 @@ func (m *mountMask) setup(hide []string) ([]string, []sandbox.NotHidden, error) 
 			}
 		} else if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 			// Without this every mask would reach the host.
-			return nil, nil, fmt.Errorf("make mounts private: %w", err)
+			return cover{}, fmt.Errorf("make mounts private: %w", err)
 		}
 	}
-	var hidden []string
-	var not []sandbox.NotHidden
+	bare := func(path, reason string) {
+		c.notHidden = append(c.notHidden, sandbox.NotHidden{Path: path, Reason: reason})
+	}
 	for _, p := range hide {
 		if m.off != "" {
-			not = append(not, sandbox.NotHidden{Path: p, Reason: m.off})
+			bare(p, m.off)
 			continue
 		}
 		if slices.ContainsFunc(m.paths, func(q string) bool { return strings.HasPrefix(p, q+"/") }) {
-			hidden = append(hidden, p) // with the directory that it is in
+			c.hidden = append(c.hidden, p) // with the directory that it is in
 			continue
 		}
 		if err := m.cover(p); err != nil {
-			not = append(not, sandbox.NotHidden{Path: p, Reason: err.Error()})
+			bare(p, err.Error())
 			continue
 		}
-		hidden = append(hidden, p)
+		c.hidden = append(c.hidden, p)
 		m.paths = append(m.paths, p)
 	}
-	if len(hidden) == 0 {
-		return nil, not, nil
+	if len(c.hidden) == 0 {
+		return c, nil
 	}
 	if err := shed(); err != nil {
-		for _, p := range hidden {
-			not = append(not, sandbox.NotHidden{Path: p, Reason: "jobs keep the right to take its cover away: " + err.Error()})
+		for _, p := range c.hidden {
+			bare(p, "jobs keep the right to take its cover away: "+err.Error())
 		}
-		return nil, not, nil
+		c.hidden = nil
+		return c, nil
 	}
-	return hidden, not, nil
+	if userns.Inside() {
+		return c, nil // apart from all outside of the namespace
+	}
+	if err := setApart(); err != nil {
+		c.notes = append(c.notes, "a job that becomes another user can read what is hidden through a process of that user: "+err.Error())
+	}
+	return c, nil
 }
 
 // shed takes from what this thread starts the rights by which a job of root's could see a covered path: to unmount, to
 // look through /proc into processes that have no cover, the runner among them, and to open a file by its number, without
-// a path; the last one opens the environment of processes since Linux 6.13. In a user namespace no job has any.
+// a path; the last one opens the environment of processes since Linux 6.13. In a user namespace no job has any. What needs no right,
+// because the job has become the user of such a process, is setApart's.
 func shed() error {
 	if userns.Inside() {
 		return userns.Shed()

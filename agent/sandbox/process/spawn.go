@@ -20,13 +20,12 @@ import (
 // spawner forks commands from one locked thread, whose mount namespace hides what commands must not see. Children
 // inherit the namespace of the thread that forks them; the kernel also ties a parent-death signal to that thread.
 type spawner struct {
-	key       string
-	hide      []string
-	hidden    []string
-	notHidden []sandbox.NotHidden
-	requests  chan spawnRequest
-	done      chan struct{} // closed when the thread has ended
-	users     int           // guarded by spawners.mu
+	key      string
+	hide     []string
+	cover    cover
+	requests chan spawnRequest
+	done     chan struct{} // closed when the thread has ended
+	users    int           // guarded by spawners.mu
 }
 
 type spawnRequest struct {
@@ -73,7 +72,7 @@ func (s *spawner) loop(mask masker, ready chan<- error) {
 	defer close(s.done)
 	standBack()
 	var err error
-	s.hidden, s.notHidden, err = mask.setup(s.hide)
+	s.cover, err = mask.setup(s.hide)
 	ready <- err
 	if err != nil {
 		return
@@ -118,9 +117,16 @@ func fork(mask masker, r spawnRequest) (proc *os.Process, healthy bool, err erro
 // masker hides paths in the mount namespace of the calling thread.
 type masker interface {
 	// setup runs first, on the thread that will fork.
-	setup(hide []string) (hidden []string, notHidden []sandbox.NotHidden, err error)
+	setup(hide []string) (cover, error)
 	// refresh runs before each fork: a hidden file may have been replaced or may have come into being.
 	refresh() error
+}
+
+// cover is what has become of the paths that were to be hidden.
+type cover struct {
+	hidden    []string
+	notHidden []sandbox.NotHidden
+	notes     []string // about what is weaker here than elsewhere
 }
 
 // spawners keeps one spawner per set of hidden paths, and the last unused one, because the next sandbox usually
