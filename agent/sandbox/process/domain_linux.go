@@ -24,7 +24,7 @@ const landlockThreads = 1 << 1
 // no domain look out, whatever its rules are; one has to have a rule, and the least that a job misses is to signal what it
 // did not start. A rule about files would take more: no job could mount, not even in a namespace of its own.
 func setApart() error {
-	if err := canSetApart(); err != nil {
+	if err := lacking(askLandlock); err != nil {
 		return err
 	}
 	attr := unix.LandlockRulesetAttr{Scoped: unix.LANDLOCK_SCOPE_SIGNAL}
@@ -39,12 +39,14 @@ func setApart() error {
 	return nil
 }
 
-// canSetApart says why this kernel cannot; nil if it can.
-func canSetApart() error {
-	ask := func(what uintptr) (uintptr, unix.Errno) {
-		v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, what)
-		return v, errno
-	}
+// askLandlock asks the kernel for its Landlock's version or for the flaws that are mended in it.
+func askLandlock(what uintptr) (uintptr, unix.Errno) {
+	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, what)
+	return v, errno
+}
+
+// lacking says why a kernel that gives such answers cannot set anything apart; nil if it can.
+func lacking(ask func(what uintptr) (uintptr, unix.Errno)) error {
 	version, errno := ask(unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
 	case errno == unix.EOPNOTSUPP:
@@ -54,7 +56,8 @@ func canSetApart() error {
 	case version < landlockScopes:
 		return errors.New("this kernel's Landlock has no scopes (Linux 6.12)")
 	}
-	if mended, errno := ask(unix.LANDLOCK_CREATE_RULESET_ERRATA); errno != 0 || mended&landlockThreads == 0 {
+	mended, errno := ask(unix.LANDLOCK_CREATE_RULESET_ERRATA)
+	if errno != 0 || mended&landlockThreads == 0 {
 		return errors.New("this kernel's Landlock keeps threads of one process apart (mended in Linux 6.15, and in updates of 6.12)")
 	}
 	return nil

@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -48,8 +49,19 @@ func TestConformance(t *testing.T) {
 				return
 			}
 			sandboxtest.Run(t, sandboxtest.Lane{New: func(t *testing.T, slots int) sandbox.Driver {
-				return newDriver(t, Config{Enclosure: kind, Slots: slots})
+				return hiding{newDriver(t, Config{Enclosure: kind, Slots: slots}), t.TempDir()}
 			}})
 		})
 	}
+}
+
+// hiding is a driver that hides a directory from all sandboxes, as a runner has it.
+type hiding struct {
+	*Driver
+	dir string
+}
+
+func (d hiding) Start(ctx context.Context, spec sandbox.Spec) (sandbox.ComputeHandle, error) {
+	spec.Hide = append(spec.Hide, d.dir)
+	return d.Driver.Start(ctx, spec)
 }
