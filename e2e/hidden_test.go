@@ -99,8 +99,8 @@ rm -r $d
 `
 
 // TestF27_P12_AJobCannotGetAtTheToken: a job that tries does not get at the files of a runner, whether that is root or
-// has no privilege, in which case it is in a user namespace. It is not parallel to other tests: through a job of
-// another runner of root's, which does not hide these files, they can be reached.
+// has no privilege, in which case it is in a user namespace. It is not parallel to other tests: without
+// Landlock these files can be reached through a job of another runner of root's, which does not hide them.
 func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 	none := "capabilities 0000000000000000 0000000000000000"
 	for name, c := range map[string]struct {

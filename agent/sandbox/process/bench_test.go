@@ -32,13 +32,13 @@ func percentiles(b *testing.B, took []time.Duration) {
 // BenchmarkStart measures Driver.Start alone; the release is not timed.
 func BenchmarkStart(b *testing.B) {
 	benchKinds(b, func(b *testing.B, d *Driver) {
-		dir := b.TempDir()
+		dir, hide := b.TempDir(), []string{b.TempDir()}
 		var took []time.Duration
 		n := 0
 		for b.Loop() {
 			n++
 			begin := time.Now()
-			h, err := d.Start(b.Context(), sandbox.Spec{Attempt: fmt.Sprintf("bench-%d.1", n), Dir: dir})
+			h, err := d.Start(b.Context(), sandbox.Spec{Attempt: fmt.Sprintf("bench-%d.1", n), Dir: dir, Hide: hide})
 			took = append(took, time.Since(begin))
 			if err != nil {
 				b.Fatal(err)
@@ -65,7 +65,7 @@ func BenchmarkExecWait(b *testing.B) {
 
 func benchExec(b *testing.B, wait bool) {
 	benchKinds(b, func(b *testing.B, d *Driver) {
-		h, err := d.Start(b.Context(), sandbox.Spec{Attempt: "bench-exec.1", Dir: b.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+		h, err := d.Start(b.Context(), sandbox.Spec{Attempt: "bench-exec.1", Dir: b.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}, Hide: []string{b.TempDir()}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -97,13 +97,13 @@ func benchExec(b *testing.B, wait bool) {
 // BenchmarkWhole measures a sandbox's whole life around one command.
 func BenchmarkWhole(b *testing.B) {
 	benchKinds(b, func(b *testing.B, d *Driver) {
-		dir := b.TempDir()
+		dir, hide := b.TempDir(), []string{b.TempDir()}
 		var took []time.Duration
 		n := 0
 		for b.Loop() {
 			n++
 			begin := time.Now()
-			h, err := d.Start(b.Context(), sandbox.Spec{Attempt: fmt.Sprintf("whole-%d.1", n), Dir: dir, Env: []string{"PATH=/usr/bin:/bin"}})
+			h, err := d.Start(b.Context(), sandbox.Spec{Attempt: fmt.Sprintf("whole-%d.1", n), Dir: dir, Env: []string{"PATH=/usr/bin:/bin"}, Hide: hide})
 			if err != nil {
 				b.Fatal(err)
 			}

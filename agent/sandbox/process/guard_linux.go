@@ -35,8 +35,8 @@ import (
 // exec holds the forking thread, and with that the whole runtime of Go, for ever. Its cell is frozen when the exec
 // is over, which needs no runner that goes on; a cell that the stop left without a child is left alone.
 //
-// A job can end or stop the guard, as it can any program of its user: the runner starts another when it next moves a
-// deadline, which it does with every renewal of a lease.
+// A job that is not set apart can end or stop the guard, as it can any program of its user: the runner starts another
+// when it next moves a deadline, which it does with every renewal of a lease.
 type guard struct {
 	cgroup, instance string
 	dir              string // of the deadlines; empty: there can be none

@@ -32,8 +32,8 @@ func init() {
 	case "by handle":
 		openByHandle(os.Getenv("EVERDICT_TEST_HANDLE"))
 		os.Exit(0)
-	case "by another user":
-		openThroughAnother(os.Getenv("EVERDICT_TEST_FILE"))
+	case "through others":
+		openThroughOthers(os.Getenv("EVERDICT_TEST_FILE"))
 		os.Exit(0)
 	case "seclude":
 		ctx, cancel := context.WithCancel(context.Background())
