@@ -85,14 +85,17 @@ unshare -Urmpf --mount-proc true && echo a container of its own
 `
 
 // through tries what only root can: to become another user, to open what a process of that user sees, and to be root
-// again by a program of its own. It counts tokens, and the processes that it tried.
+// again by a program of its own, which it tries on a file of root's. It counts tokens, and the processes that it tried.
 const through = `
 d=$(mktemp -d -p /tmp) && chmod 755 $d && cp "$(command -v cat)" $d/cat && chmod 4755 $d/cat
+nobody='setpriv --reuid 65534 --regid 65534 --clear-groups'
+echo yes >$d/own && chmod 600 $d/own
+echo root again $($nobody $d/cat $d/own)
 tried=0
 for p in /proc/[0-9]*; do
   [ "$(stat -c %u $p 2>/dev/null)" = 65534 ] || continue
   tried=$((tried + 1))
-  setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "exec 3<$p/root && $d/cat /proc/self/fd/3$state/credential" 2>/dev/null
+  $nobody sh -c "exec 3<$p/root && $d/cat /proc/self/fd/3$state/credential" 2>/dev/null
 done >$d/read
 echo through another user $(grep -c $what $d/read) of $tried
 rm -r $d
@@ -147,6 +150,7 @@ func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 				script += pry
 				if root {
 					script += through
+					c.want = append(c.want, "root again yes")
 				}
 				script += "echo end\n"
 				c.want = append(c.want, "other roots 0", "nested 0", "moved 0", "written no", "a container of its own")
