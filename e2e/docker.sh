@@ -46,8 +46,14 @@ if ! up; then
 	if [ -f "$pidfile" ] && ! kill -0 "$(cat "$pidfile")" 2>/dev/null; then
 		rm -f "$pidfile"
 	fi
-	# A session of its own: the engine stays when make ends.
-	setsid nohup dockerd >"$log" 2>&1 </dev/null &
+	# A session of its own, without what the caller has open: the engine stays when make ends.
+	(
+		for fd in /proc/self/fd/*; do
+			fd=${fd##*/}
+			[ "$fd" -le 2 ] || eval "exec $fd>&-"
+		done
+		exec setsid nohup dockerd
+	) >"$log" 2>&1 </dev/null &
 	engine=$!
 	for _ in $(seq 1 300); do
 		up && break

@@ -30,7 +30,14 @@ start() { # NAME COMMAND...
 	local name=$1
 	shift
 	alive "$name" && return
-	setsid "$@" >"$R/log/$name.log" 2>&1 </dev/null &
+	# What the caller has open (a lock, say) is not for what outlives it.
+	(
+		for fd in /proc/self/fd/*; do
+			fd=${fd##*/}
+			[ "$fd" -le 2 ] || eval "exec $fd>&-"
+		done
+		exec setsid "$@"
+	) >"$R/log/$name.log" 2>&1 </dev/null &
 	echo $! >"$R/pids/$name"
 }
 await() { # NAME COMMAND...: until the command succeeds, as long as NAME lives
