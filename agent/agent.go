@@ -36,6 +36,7 @@ const giveBackBound = 10 * time.Second
 // Config of a Runner. URL, Credential, StateDir, WorkDir, Driver and Lookup are
 // required.
 type Config struct {
+	// URL of the coordinator; empty, with Given alone: there is none to be reached.
 	URL        string
 	Credential link.Secret
 	CAFile     string
@@ -73,6 +74,9 @@ type Config struct {
 	ExitWhenIdle time.Duration
 	// Once makes the runner drain by itself when its first attempt has ended.
 	Once bool
+	// Given is an attempt that the runner begins with, without having pulled it; nil: none.
+	// It needs no session.
+	Given *Given
 	// DeliverTimeout is how long a runner that leaves tries to deliver its results.
 	// Default 10 s.
 	DeliverTimeout time.Duration
@@ -165,6 +169,9 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.out.Close(), r.unlockWork()) }()
+	if err := r.beginGiven(); err != nil {
+		return err
+	}
 
 	sweeping, endSweep := context.WithCancel(ctx)
 	var sweeps sync.WaitGroup
@@ -233,6 +240,9 @@ func (r *Runner) leave() error {
 	r.attempts.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.DeliverTimeout)
 	defer cancel()
+	if r.cfg.URL == "" {
+		cancel() // there is nobody to deliver to
+	}
 	if err := r.out.Drained(ctx); err != nil {
 		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())
 		if give := r.cfg.Undelivered; give != nil {

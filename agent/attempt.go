@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"github.com/everdict/everdict/agent/evidence/log"
 	"github.com/everdict/everdict/agent/evidence/redact"
@@ -29,6 +30,8 @@ type attempt struct {
 	tenure *tenure
 	stop   context.CancelCauseFunc
 	log    *slog.Logger
+	// given says that it was not pulled: see Given.
+	given bool
 	// finished is guarded by Runner.mu: the result lies in the outbox.
 	finished bool
 }
@@ -38,10 +41,8 @@ func attemptName(run string, epoch int64) string { return run + "." + strconv.Fo
 // begin takes an offer and starts to work on it; false means that it was
 // refused and that the slot is free again.
 func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
-	name := attemptName(offer.Run, offer.Epoch)
-	ref := offer.AttemptRef
 	r.mu.Lock()
-	known := r.active[name] != nil
+	known := r.active[attemptName(offer.Run, offer.Epoch)] != nil
 	r.mu.Unlock()
 	if known { // the answer to a request that was asked again
 		r.acknowledge(offer, nil)
@@ -51,24 +52,40 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		r.refuse(offer, err)
 		return false
 	}
-	spool, err := r.out.Create(outbox.Attempt{Run: ref.Run, Job: ref.Job, Epoch: ref.Epoch, Token: string(ref.Token), Coordinator: r.cfg.URL})
-	if err != nil {
-		r.refuse(offer, err)
-		return false
-	}
-	r.setDegraded("")
-	slot.request = protocol.NewID("req_")
-
-	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
-	ctx, stop := context.WithCancelCause(context.Background())
-	a := &attempt{r: r, ref: ref, spool: spool, stop: stop, log: r.log.With("run", ref.Run, "epoch", ref.Epoch)}
 	f := freezing{ttl: offer.TTL.Std(), margin: r.timingNow().LeaseMargin}
 	if f.ttl == 0 {
 		f.ttl = r.timingNow().LeaseTTL
 	}
-	a.tenure = newTenure(ref, f, stop, a.log)
+	a, err := r.attempt(offer.AttemptRef, f)
+	if err != nil {
+		r.refuse(offer, err)
+		return false
+	}
+	slot.request = protocol.NewID("req_")
+	r.start(a, offer.Payload, offer.Received, slot)
+	go r.acknowledge(offer, a)
+	return true
+}
+
+// attempt is a new one with its place in the outbox.
+func (r *Runner) attempt(ref link.AttemptRef, f freezing) (*attempt, error) {
+	spool, err := r.out.Create(outbox.Attempt{Run: ref.Run, Job: ref.Job, Epoch: ref.Epoch, Token: string(ref.Token), Coordinator: r.cfg.URL})
+	if err != nil {
+		return nil, err
+	}
+	r.setDegraded("")
+	a := &attempt{r: r, ref: ref, spool: spool, log: r.log.With("run", ref.Run, "epoch", ref.Epoch)}
+	a.tenure = newTenure(ref, f, nil, a.log)
+	return a, nil
+}
+
+// start works on an attempt whose slot is taken, and gives that back at its end.
+func (r *Runner) start(a *attempt, job json.RawMessage, received time.Time, slot *slot) {
+	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
+	ctx, stop := context.WithCancelCause(context.Background())
+	a.stop, a.tenure.stop = stop, stop
 	r.mu.Lock()
-	r.active[name] = a
+	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
 	r.mu.Unlock()
 	r.stir()
 	r.attempts.Add(1)
@@ -77,9 +94,9 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		tenure := make(chan struct{})
 		go func() {
 			defer close(tenure)
-			a.tenure.run(ctx, offer.Received)
+			a.tenure.run(ctx, received)
 		}()
-		again := a.work(ctx, offer.Payload)
+		again := a.work(ctx, job)
 		stop(nil)
 		<-tenure
 		go a.delivered()
@@ -96,8 +113,6 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		}
 		slot.free <- struct{}{}
 	}()
-	go r.acknowledge(offer, a)
-	return true
 }
 
 // acknowledge says that work has begun and hears whether it may go on.

@@ -21,6 +21,10 @@ var instance = protocol.NewID("ins_")
 // keep holds a session with the coordinator until ctx ends or it is turned away
 // for good.
 func (r *Runner) keep(ctx context.Context) error {
+	if r.cfg.URL == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	dial := link.DialConfig{
 		URL:        r.cfg.URL,
 		Credential: r.cfg.Credential,
@@ -240,6 +244,9 @@ func (r *Runner) judge(asked time.Time, verdicts []link.LeaseVerdict) {
 		f := freezing{ttl: v.TTL.Std(), margin: r.timing.LeaseMargin}
 		if f.ttl == 0 {
 			f.ttl = r.timing.LeaseTTL
+		}
+		if a.given {
+			f = never
 		}
 		a.tenure.judge(verdict{standing: v.Standing, reason: v.Reason, asked: asked, freezing: f})
 	}

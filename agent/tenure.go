@@ -40,6 +40,9 @@ type tenure struct {
 // freezing is when an attempt that is not renewed must stand still.
 type freezing struct{ ttl, margin time.Duration }
 
+// never is the freezing of an attempt that nobody has to renew: see Given.
+var never = freezing{}
+
 type verdict struct {
 	standing link.Standing
 	reason   string
@@ -123,7 +126,7 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 	}
 	// bound moves the sandbox's own deadline to when the lease must be renewed again.
 	bound := func() {
-		if compute == nil || overdue {
+		if compute == nil || overdue || t.freeze == never {
 			return
 		}
 		now := time.Now()
@@ -176,5 +179,5 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 // late says whether a lease renewed at that instant may have been given away
 // soon.
 func (t *tenure) late(renewed time.Time) bool {
-	return link.Elapsed(renewed, time.Now()) >= t.freeze.ttl-t.freeze.margin
+	return t.freeze != never && link.Elapsed(renewed, time.Now()) >= t.freeze.ttl-t.freeze.margin
 }

@@ -250,6 +250,7 @@ func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace ti
 	group, failed := errgroup.WithContext(background)
 	group.Go(func() error { return c.queue.Run(background) })
 	group.Go(func() error { return c.runners.Run(background) })
+	group.Go(func() error { return c.runs.KeepPayloads(background) })
 	if c.fleet != nil {
 		group.Go(func() error { return c.fleet.Run(background) })
 	}

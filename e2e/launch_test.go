@@ -22,12 +22,7 @@ import (
 // that a cluster in memory keeps, for the runtime "cluster" with two slots.
 func launching(t *testing.T) (*house.House, *fleettest.Cluster) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "job-runner")
-	build := exec.Command("go", "build", "-o", program, "../cmd/job-runner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build job-runner: %v: %s", err, out)
-	}
+	program := jobRunner(t)
 	dir := t.TempDir()
 	cluster := fleettest.NewCluster(fleettest.Config{Container: func(ctx context.Context, c fleettest.Container) (int, *fleet.Trouble) {
 		return contain(ctx, c, program, filepath.Join(dir, c.Unit))
@@ -42,6 +37,18 @@ func launching(t *testing.T) (*house.House, *fleettest.Cluster) {
 		t.Fatal(err)
 	}
 	return h, cluster
+}
+
+// jobRunner is the real program, built as it is for images.
+func jobRunner(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "job-runner")
+	build := exec.Command("go", "build", "-o", program, "../cmd/job-runner")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build job-runner: %v: %s", err, out)
+	}
+	return program
 }
 
 // contain is a unit's container.

@@ -145,6 +145,8 @@ type Attempt struct {
 	EndedAt     *Time  `json:"endedAt,omitempty"`
 	// LateAt is when a result arrived after the attempt had lost its lease.
 	LateAt *Time `json:"lateAt,omitempty"`
+	// HandedOut is set if the attempt was handed out as a payload.
+	HandedOut *HandedOut `json:"handedOut,omitempty"`
 	// Answers are the questions that the job asked a person.
 	Answers []Answered  `json:"answers,omitempty"`
 	Result  *CaseResult `json:"result,omitempty"`

@@ -9,10 +9,19 @@
 // A result that it cannot deliver it prints as one line after the sentinel
 // __EVERDICT_RESULT__, where the coordinator finds it when it is back.
 //
+// Where the coordinator cannot be reached, the run comes from a payload instead: a file
+// that the coordinator wrote when it handed the run's attempt out. It is removed before
+// anything of the run begins. With EVERDICT_API_URL the coordinator is told what
+// happens as soon as it can be reached; without, or if it never can, the result is
+// printed, which is no error.
+//
 // Variables:
 //
 //	EVERDICT_API_URL          address of the coordinator
 //	EVERDICT_JOIN_TOKEN_FILE  file of the token, which is good once
+//	EVERDICT_PAYLOAD_FILE     in place of a token: file of the payload
+//	EVERDICT_SECRET_<NAME>    with a payload: value of the workspace's secret NAME, if the harness
+//	                          names it; EVERDICT_USER_SECRET_<NAME>: of the submitter's own
 //	EVERDICT_CA_FILE          PEM file of certificates to trust beside the system's
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
@@ -21,9 +30,9 @@
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
 //	EVERDICT_LOG_LEVEL        debug, info, warn or error; default info
 //
-// The exit codes are those of "everdict runner": 0 done, 3 the run was given back, 4 the
-// token is not good, 5 another process has the identity, 6 too old for the coordinator,
-// 2 anything else.
+// The exit codes are those of "everdict runner": 0 done, whatever came of the run; 3 the run
+// was given back, 4 the token is not good, 5 another process has the identity, 6 too old
+// for the coordinator, 2 anything else: there is no result.
 package main
 
 import (
@@ -126,37 +135,51 @@ func run(ctx context.Context, getenv func(string) string) error {
 		return err
 	}
 	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
-	if url == "" {
+	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
+	cfg := agent.Config{
+		URL: url, CAFile: caFile, Version: version,
+		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
+		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
+		Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
+	}
+	payload, token := getenv("EVERDICT_PAYLOAD_FILE"), getenv("EVERDICT_JOIN_TOKEN_FILE")
+	switch {
+	case payload != "" && token != "":
+		return errors.New("EVERDICT_PAYLOAD_FILE and EVERDICT_JOIN_TOKEN_FILE are two ways to get a run: set one of them")
+	case payload != "":
+		if err := given(&cfg, payload, getenv); err != nil {
+			return err
+		}
+	case url == "":
 		return errors.New("EVERDICT_API_URL is not set")
-	}
-	token, err := agent.ReadCredential("file:"+getenv("EVERDICT_JOIN_TOKEN_FILE"), nil)
-	if err != nil {
-		return err
-	}
-	joined, err := join(ctx, joining, member.Config{URL: url, CAFile: caFile, Token: token, Version: version, Log: log})
-	if err != nil {
-		return err
+	default:
+		secret, err := agent.ReadCredential("file:"+token, nil)
+		if err != nil {
+			return err
+		}
+		joined, err := join(ctx, joining, member.Config{URL: url, CAFile: caFile, Token: secret, Version: version, Log: log})
+		if err != nil {
+			return err
+		}
+		cfg.Credential = link.Secret(joined.Token)
 	}
 	if err := process.HideSelf(); err != nil {
 		log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
 	// The container is the enclosure, and there is nothing of others in it to hide.
 	processes := process.New(process.Config{NoMask: true})
 	defer processes.Close()
 	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
+	cfg.Driver, cfg.Images = sandbox, sandbox
+	cfg.Capabilities = capabilities(ctx, sandbox.Image != "")
 	var printed error
-	r := agent.New(agent.Config{
-		Undelivered: func(run string, _ int64, result []byte) {
-			fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
+	cfg.Undelivered = func(run string, _ int64, result []byte) {
+		fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
+		if cfg.Given == nil {
 			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, deliver)
-		},
-		URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
-		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
-		Capabilities: capabilities(ctx, sandbox.Image != ""),
-		StateDir:     filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
-		Driver: sandbox, Images: sandbox, Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
-	})
+		}
+	}
+	r := agent.New(cfg)
 	go func() {
 		<-ctx.Done()
 		r.Drain()

@@ -100,11 +100,13 @@ func FuzzSmallBodies(f *testing.F) {
 		Choice protocol.Decision
 		Pool   protocol.PoolTokenRequest
 		Join   protocol.JoinRequest
+		Out    protocol.PayloadRequest
+		Result protocol.PayloadDelivery
 	}
 	fuzzBody(f, func(a *all) error {
-		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate(), a.Pool.Validate(), a.Join.Validate())
+		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate(), a.Pool.Validate(), a.Join.Validate(), a.Out.Validate())
 	},
-		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"},"pool":{"runtime":"prod","label":"ci","expiresInSec":60},"join":{"label":"pod-1","os":"linux"}}`)
+		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"},"pool":{"runtime":"prod","label":"ci","expiresInSec":60},"join":{"label":"pod-1","os":"linux"},"out":{"expiresInSec":60},"result":{"result":{"caseId":"c1"}}}`)
 }
 
 func TestShellWord(t *testing.T) {

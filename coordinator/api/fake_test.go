@@ -175,6 +175,39 @@ func (f *fakeRuns) move(ctx context.Context, p auth.Principal, id string, to pro
 	return f.Get(ctx, p, id)
 }
 
+// HandOut, TakeBack and Deliver keep to what a client sees: a payload is out between the
+// first and one of the others.
+func (f *fakeRuns) HandOut(ctx context.Context, p auth.Principal, id string, req protocol.PayloadRequest) (*protocol.Payload, error) {
+	if err := req.Validate(); err != nil {
+		return nil, err
+	}
+	r, err := f.move(ctx, p, id, protocol.StatusRunning, func(r *protocol.Run) error {
+		if r.Status != protocol.StatusQueued {
+			return protocol.Conflict("run %s is %s", r.ID, r.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &protocol.Payload{Version: protocol.PayloadVersion, Attempt: 1, RunnerToken: "rnr_x", LeaseToken: "x", Job: protocol.Job{RunID: r.ID}}, nil
+}
+
+func (f *fakeRuns) TakeBack(ctx context.Context, p auth.Principal, id string) error {
+	_, err := f.move(ctx, p, id, protocol.StatusQueued, func(r *protocol.Run) error {
+		if r.Status != protocol.StatusRunning {
+			return protocol.Conflict("run %s is %s", r.ID, r.Status)
+		}
+		return nil
+	})
+	return err
+}
+
+func (f *fakeRuns) Deliver(ctx context.Context, p auth.Principal, id string, attempt int64, result *protocol.CaseResult) (protocol.PayloadResult, error) {
+	_, err := f.move(ctx, p, id, protocol.StatusSucceeded, func(*protocol.Run) error { return nil })
+	return protocol.PayloadResult{RunID: id, Attempt: attempt}, err
+}
+
 func (f *fakeRuns) Events(ctx context.Context, p auth.Principal, id string) ([]protocol.RunEvent, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ var promised = []string{
 	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join",
 	"POST /runners", "GET /runners", "DELETE /runners/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
+	"POST /runs/{id}/payload", "DELETE /runs/{id}/payload", "POST /runs/{id}/attempts/{attempt}/result",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
 	"POST /keys", "GET /keys", "DELETE /keys/{id}", "GET /me",
 	"GET /session", "POST /session", "DELETE /session",

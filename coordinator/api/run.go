@@ -35,6 +35,11 @@ type Runs interface {
 	Again(ctx context.Context, p auth.Principal, id string) (protocol.Run, error)
 	// Summary is p's workspace now, and its last day.
 	Summary(ctx context.Context, p auth.Principal) (protocol.Summary, error)
+	// HandOut makes a payload of a queued run's next attempt, TakeBack ends one, and
+	// Deliver takes the result that somebody brings.
+	HandOut(ctx context.Context, p auth.Principal, id string, req protocol.PayloadRequest) (*protocol.Payload, error)
+	TakeBack(ctx context.Context, p auth.Principal, id string) error
+	Deliver(ctx context.Context, p auth.Principal, id string, attempt int64, result *protocol.CaseResult) (protocol.PayloadResult, error)
 	Events(ctx context.Context, p auth.Principal, id string) ([]protocol.RunEvent, error)
 	Attempts(ctx context.Context, p auth.Principal, id string) ([]protocol.Attempt, error)
 	Placement(ctx context.Context, p auth.Principal, id string) (protocol.PlacementView, error)
@@ -64,6 +69,11 @@ type Runs interface {
 // runID is the path of a run.
 type runID struct {
 	ID string `path:"id" description:"the run's id"`
+}
+
+// runAttempt is the path of an attempt below its run.
+type runAttempt struct {
+	Attempt int64 `path:"attempt" description:"number of the attempt"`
 }
 
 // runsQuery is the query of GET /runs, for its description; listRuns reads it.
@@ -97,6 +107,9 @@ func (s *Server) runRoutes() []route {
 		answering(http.MethodPost, "/runs/{id}/retry", "retryRun", "Submit the request of a run that is over once more, as a new run", http.StatusAccepted, (*Server).retryRun).
 			action(auth.RunsSubmit).with(runID{}),
 		get("/summary", "getSummary", "The workspace now, why runs wait, and how those of the last day ended", (*Server).summary).action(auth.RunsRead),
+		postOptional("/runs/{id}/payload", "handOutRun", "Hand the next attempt of a queued run out as a file, for job-runner", (*Server).handOutRun).action(auth.RunsSubmit).with(runID{}),
+		remove("/runs/{id}/payload", "takeBackRun", "Take a payload back that nobody runs, or will", (*Server).takeBackRun).action(auth.RunsSubmit).with(runID{}),
+		post("/runs/{id}/attempts/{attempt}/result", "deliverRun", "Bring the result of an attempt that was handed out as a payload", (*Server).deliverRun).action(auth.RunsSubmit).with(runID{}, runAttempt{}),
 		get("/runs/{id}/events", "listRunEvents", "The steps of a run's life", (*Server).runEvents).action(auth.RunsRead).with(runID{}),
 		get("/runs/{id}/attempts", "listRunAttempts", "Each attempt, with late evidence of superseded ones", (*Server).runAttempts).action(auth.RunsRead).with(runID{}),
 		get("/runs/{id}/placement", "getRunPlacement", "Where a run is, and why it waits", (*Server).runPlacement).action(auth.RunsRead).with(runID{}),
@@ -219,4 +232,28 @@ func (s *Server) runAttempts(c *call) ([]protocol.Attempt, error) {
 
 func (s *Server) runPlacement(c *call) (protocol.PlacementView, error) {
 	return s.cfg.Runs.Placement(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) handOutRun(c *call, req *protocol.PayloadRequest) (*protocol.Payload, error) {
+	p, err := s.cfg.Runs.HandOut(c.r.Context(), c.principal, c.path("id"), *req)
+	if err == nil {
+		c.w.Header().Set("Cache-Control", "no-store")
+	}
+	return p, err
+}
+
+func (s *Server) takeBackRun(c *call) error {
+	return s.cfg.Runs.TakeBack(c.r.Context(), c.principal, c.path("id"))
+}
+
+func (s *Server) deliverRun(c *call, d *protocol.PayloadDelivery) (protocol.PayloadResult, error) {
+	attempt, err := strconv.ParseInt(c.path("attempt"), 10, 64)
+	if err != nil || attempt < 1 {
+		return protocol.PayloadResult{}, protocol.BadRequest("attempt: want a number from 1 on, got %q", protocol.Clip(c.path("attempt"), 40))
+	}
+	result, err := d.CaseResult()
+	if err != nil {
+		return protocol.PayloadResult{}, err
+	}
+	return s.cfg.Runs.Deliver(c.r.Context(), c.principal, c.path("id"), attempt, result)
 }

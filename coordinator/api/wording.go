@@ -26,6 +26,12 @@ var wordings = map[reflect.Type]map[string]wording{
 		"priority": {"the scheduling class; default interactive", []string{protocol.ClassInteractive, protocol.ClassBatch}},
 		"origin":   {text: "what caused the run"},
 	},
+	reflect.TypeFor[protocol.PayloadRequest](): {
+		"expiresInSec": {text: "how long the payload may be out, in seconds; default 86400 (a day), at most 604800. A run whose result is not there by then has failed"},
+	},
+	reflect.TypeFor[protocol.PayloadDelivery](): {
+		"result": {text: "the result: the JSON after __EVERDICT_RESULT__ in what job-runner printed"},
+	},
 	reflect.TypeFor[protocol.HarnessRef](): {
 		"id":      {text: "a registered harness, or one that is built in: scripted, claude-code, codex"},
 		"version": {text: "a version, or latest (default)"},

@@ -156,6 +156,26 @@ func (r *Runners) JoinOnce(ctx context.Context, join *store.JoinTokenRecord, req
 	return r.joined(joined, record), nil
 }
 
+// Holder adds the runner that holds a payload of a run until a moment at most. It takes
+// that run and no other, and is not shown while it is away.
+func (r *Runners) Holder(ctx context.Context, workspace, owner, run string, until time.Time) (protocol.Paired, error) {
+	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
+	record := store.RunnerRecord{
+		Runner: protocol.Runner{
+			ID: protocol.NewID(protocol.RunnerPrefix), Label: "payload", Owner: owner, Job: run,
+			Capabilities: []string{}, PairedAt: protocol.At(r.cfg.Now()),
+		},
+		Workspace: workspace, TokenHash: store.HashSecret(token),
+	}
+	if err := r.cfg.Store.InsertHolder(ctx, record, protocol.At(until)); err != nil {
+		return protocol.Paired{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed(workspace)
+	return protocol.Paired{Runner: r.view(&record), Token: token}, nil
+}
+
 // member is a new runner of a pool.
 func (r *Runners) member(workspace, runtime, token string, req protocol.JoinRequest) (protocol.Joined, store.RunnerRecord) {
 	joined := protocol.Joined{Token: protocol.NewCredential(protocol.RunnerTokenPrefix)}

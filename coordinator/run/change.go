@@ -167,6 +167,21 @@ func (s *Service) settled(tx *sqlite.Tx, ev *lease.Event) error {
 	return s.event(tx, ev, protocol.RunSettled, failure.Message)
 }
 
+// failed writes the end of a run whose last attempt has no result.
+func (s *Service) failed(tx *sqlite.Tx, ev *lease.Event, outcome string, f *protocol.Failure) error {
+	if err := s.endAttempt(tx, ev, outcome, f.Message); err != nil {
+		return err
+	}
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		fail(r, f, protocol.At(ev.At))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunSettled, f.Message)
+}
+
 // fail ends a record without a result.
 func fail(r *protocol.Run, f *protocol.Failure, at protocol.Time) {
 	end(r, protocol.StatusFailed, at)

@@ -129,17 +129,7 @@ func (s *Service) Refuse(ctx context.Context, ref lease.Ref, f *protocol.Failure
 		if ev.Started {
 			return errBegun // it has what it needs; this was the answer to a pull that was repeated
 		}
-		if err := s.endAttempt(tx, ev, protocol.AttemptReleased, f.Message); err != nil {
-			return err
-		}
-		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
-			fail(r, f, protocol.At(ev.At))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return s.event(tx, ev, protocol.RunSettled, f.Message)
+		return s.failed(tx, ev, protocol.AttemptReleased, f)
 	}))
 	if err != nil {
 		return fmt.Errorf("run: refuse %s: %w", ref.Job, err)

@@ -137,7 +137,7 @@ func (s *Service) owned(ctx context.Context, workspace string, owners ...string)
 	}
 	var mine []protocol.Runner
 	for _, r := range roster {
-		if slices.Contains(owners, r.Owner) {
+		if slices.Contains(owners, r.Owner) && r.Job == "" { // else it takes one run alone
 			mine = append(mine, r)
 		}
 	}

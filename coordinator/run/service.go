@@ -43,6 +43,7 @@ type Service struct {
 	audience audience
 
 	foretold foretold
+	payloads payloads
 
 	mu       sync.Mutex
 	stopping func(lease.Event)
@@ -58,7 +59,8 @@ func New(cfg Config) *Service {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{cfg: cfg, log: cfg.Log, watch: watchers{waiting: map[string]*watched{}}, feed: newFeed(),
-		audience: audience{known: map[string]map[string]bool{}, runtimes: map[string]map[string]bool{}}}
+		audience: audience{known: map[string]map[string]bool{}, runtimes: map[string]map[string]bool{}},
+		payloads: payloads{out: map[string]payload{}, kicked: make(chan struct{}, 1)}}
 }
 
 // Bind gives the service its queue, and learns from what is queued whom the

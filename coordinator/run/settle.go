@@ -31,6 +31,11 @@ func (h Holder) provenance(attempt int64) *protocol.Provenance {
 
 // Started acknowledges that a runner has begun: the run is running from here.
 func (s *Service) Started(ctx context.Context, ref lease.Ref, h Holder) error {
+	return s.started(ctx, ref, h, nil)
+}
+
+// started is Started; out is set if the attempt is handed out as a payload.
+func (s *Service) started(ctx context.Context, ref lease.Ref, h Holder, out *protocol.HandedOut) error {
 	return s.queue.Started(ctx, ref, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
 		at := protocol.At(ev.At)
 		err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
@@ -49,10 +54,17 @@ func (s *Service) Started(ctx context.Context, ref lease.Ref, h Holder) error {
 			return err
 		}
 		a.RunnerLabel, a.StartedAt = h.Runner.Label, &at
+		if out != nil {
+			a.HandedOut = out
+		}
 		if err := s.cfg.Store.PutAttempt(tx, ev.Job, *a); err != nil {
 			return err
 		}
-		return s.event(tx, ev, protocol.RunStarted, "")
+		message := ""
+		if out != nil {
+			message = "handed out as a payload to " + out.By
+		}
+		return s.event(tx, ev, protocol.RunStarted, message)
 	}))
 }
 
@@ -119,8 +131,8 @@ func (s *Service) seal(ctx context.Context, ref lease.Ref) error {
 	return errors.Join(a.Seal(ctx), a.Close())
 }
 
-// decode reads a result and brings what came from outside into shape. One that
-// cannot be read is a failure of its own: the attempt is over all the same.
+// decode reads a result. One that cannot be read is a failure of its own: the attempt
+// is over all the same.
 func (s *Service) decode(ref lease.Ref, h Holder, doc []byte) *protocol.CaseResult {
 	var r *protocol.CaseResult
 	if err := json.Unmarshal(doc, &r); err != nil || r == nil { // null is no result
@@ -130,6 +142,12 @@ func (s *Service) decode(ref lease.Ref, h Holder, doc []byte) *protocol.CaseResu
 			r.Failure.Message += ": " + protocol.Clip(err.Error(), 200)
 		}
 	}
+	s.shape(ref, h, r)
+	return r
+}
+
+// shape brings what came from outside into shape.
+func (s *Service) shape(ref lease.Ref, h Holder, r *protocol.CaseResult) {
 	r.Trace = []protocol.TraceEvent{}
 	if r.Scores == nil {
 		r.Scores = []protocol.Score{}
@@ -139,7 +157,6 @@ func (s *Service) decode(ref lease.Ref, h Holder, doc []byte) *protocol.CaseResu
 	if r.Failure != nil {
 		r.Failure.RunnerID = h.Runner.ID
 	}
-	return r
 }
 
 func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.CaseResult) error {

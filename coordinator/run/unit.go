@@ -55,7 +55,7 @@ func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []o
 	}
 	for _, r := range roster {
 		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace)
-		if r.Online && r.Unit == "" && takes && !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+		if r.Online && r.Job == "" && takes && !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
 			return route{}, false, nil
 		}
 	}

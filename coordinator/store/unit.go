@@ -103,3 +103,23 @@ func (s *Store) Identity(ctx context.Context, fresh string) (name string, err er
 	}
 	return name, nil
 }
+
+// payloadHolder stands for a token in the row of a runner that holds a payload: it is
+// tidied up as one that joined.
+const payloadHolder = "payload"
+
+// InsertHolder adds the runner that holds a payload. It stays known until a week after
+// a moment, by which the payload is over.
+func (s *Store) InsertHolder(ctx context.Context, r RunnerRecord, until protocol.Time) error {
+	document, err := json.Marshal(r.Runner)
+	if err == nil {
+		err = s.db.Write(ctx, func(tx *sqlite.Tx) error {
+			_, err := tx.Exec(sqlJoinRunner, r.ID, r.Workspace, r.Owner, r.TokenHash, millis(r.PairedAt), millis(until), payloadHolder, document)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("store: insert the holder of a payload of %s: %w", r.Job, err)
+	}
+	return nil
+}

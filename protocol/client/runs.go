@@ -90,6 +90,22 @@ func (c *Client) Cancel(ctx context.Context, id string) (*protocol.Run, error) {
 	return one[protocol.Run](ctx, c, post("runs", id, "cancel"))
 }
 
+// HandOut makes a payload of the next attempt of a queued run: a file for job-runner,
+// with two credentials. From then on nobody else gets the run.
+func (c *Client) HandOut(ctx context.Context, id string, req protocol.PayloadRequest) (*protocol.Payload, error) {
+	return send[protocol.Payload](ctx, c, post("runs", id, "payload"), req)
+}
+
+// TakeBack ends a payload that nobody runs, or will: the run is queued again.
+func (c *Client) TakeBack(ctx context.Context, id string) error {
+	return c.call(ctx, del("runs", id, "payload"), nil)
+}
+
+// Deliver brings the result (JSON) of an attempt that was handed out as a payload.
+func (c *Client) Deliver(ctx context.Context, id string, attempt int64, result json.RawMessage) (*protocol.PayloadResult, error) {
+	return send[protocol.PayloadResult](ctx, c, post("runs", id, "attempts", strconv.FormatInt(attempt, 10), "result"), protocol.PayloadDelivery{Result: result})
+}
+
 // Approve lets a suspended run go on.
 func (c *Client) Approve(ctx context.Context, id string, d protocol.Decision) (*protocol.Run, error) {
 	return c.decide(ctx, id, "approve", d)

@@ -22,7 +22,8 @@ func (a *app) runsCommand() *cobra.Command {
   everdict runs logs -f run_01k0`,
 	})
 	cmd.AddCommand(a.runsList(), a.runsGet(), a.runsWait(), a.runsWhy(), a.runsLogs(), a.runsTrace(), a.runsDiff(),
-		a.runsEvents(), a.runsAttempts(), a.runsCancel(), a.runsDecide("approve"), a.runsDecide("reject"))
+		a.runsEvents(), a.runsAttempts(), a.runsCancel(), a.runsDecide("approve"), a.runsDecide("reject"),
+		a.runsHandOut(), a.runsTakeBack(), a.runsDeliver())
 	for _, c := range cmd.Commands() {
 		if c.Name() != "list" {
 			c.ValidArgsFunction = a.complete(strings.HasSuffix(c.Use, "..."), a.newestRuns)

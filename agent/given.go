@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/everdict/everdict/agent/outbox"
+	"github.com/everdict/everdict/protocol/link"
+)
+
+// Given is an attempt that a runner has without a session: the coordinator handed it out
+// as a payload. The coordinator keeps its lease whether this runner is heard of or not,
+// so it is never frozen for want of a renewal. A session, if there is one, brings the
+// coordinator's word that it does not stand any more, or that it was cancelled, and takes
+// its evidence.
+type Given struct {
+	link.AttemptRef
+	// Job is a protocol.Job, as an offer has it.
+	Job json.RawMessage
+}
+
+// beginGiven starts to work on the attempt that the runner was given. One that is in the
+// outbox was begun by an earlier life of this runner: it is not run again, and what that
+// life has left of it is the result.
+func (r *Runner) beginGiven() error {
+	g := r.cfg.Given
+	if g == nil {
+		return nil
+	}
+	slot := r.slots[0]
+	<-slot.free // nobody pulls yet
+	a, err := r.attempt(g.AttemptRef, never)
+	if errors.Is(err, outbox.ErrExists) {
+		r.log.Warn("the attempt was begun here before and is not run again", "run", g.Run, "epoch", g.Epoch)
+		r.Drain()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.given = true
+	r.start(a, g.Job, time.Now(), slot)
+	return nil
+}
