@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 
-.PHONY: help build dashboard job-runner demo test test-k8s bench fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner static demo test test-k8s bench fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/
 
 job-runner: ## build bin/job-runner, the static runner for images
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/job-runner ./cmd/job-runner
+
+static: tools ## build bin/everdict-static, linked to nothing, for images
+	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o bin/everdict-static ./cmd/everdict
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh
