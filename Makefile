@@ -6,6 +6,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
+BIN ?= bin
 
 .PHONY: help build dashboard job-runner static demo test test-k8s bench fuzz race lint deps tools clean
 
@@ -33,10 +34,10 @@ build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/
 	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
 job-runner: ## build bin/job-runner, the static runner for images
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/job-runner ./cmd/job-runner
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/job-runner ./cmd/job-runner
 
 static: tools ## build bin/everdict-static, linked to nothing, for images
-	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o bin/everdict-static ./cmd/everdict
+	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $(BIN)/everdict-static ./cmd/everdict
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh

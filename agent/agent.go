@@ -97,6 +97,45 @@ func (e *DrainedError) Error() string {
 	return fmt.Sprintf("agent: drain timeout: %d unfinished attempts were stopped and given back", e.GivenBack)
 }
 
+// WorkDirError is returned by Run when the work directory lies where no job may look:
+// each would be refused.
+type WorkDirError struct{ WorkDir, Hidden string }
+
+// Error implements error.
+func (e *WorkDirError) Error() string {
+	return fmt.Sprintf("agent: the work directory %s lies in %s, which is hidden from jobs", e.WorkDir, e.Hidden)
+}
+
+// checkWorkDir finds the work directory in what is hidden.
+func (c *Config) checkWorkDir() error {
+	work := resolved(c.WorkDir)
+	for _, hidden := range append([]string{c.StateDir}, c.Hide...) {
+		rel, err := filepath.Rel(resolved(hidden), work)
+		if err == nil && filepath.IsLocal(rel) {
+			return &WorkDirError{c.WorkDir, hidden}
+		}
+	}
+	return nil
+}
+
+// resolved is an absolute path without symbolic links, as far as it is there.
+func resolved(path string) string {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return filepath.Clean(path)
+	}
+	rest := ""
+	for at := path; ; at = filepath.Dir(at) {
+		if r, err := filepath.EvalSymlinks(at); err == nil {
+			return filepath.Join(r, rest)
+		}
+		if at == filepath.Dir(at) {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(at), rest)
+	}
+}
+
 // Runner is a runner. Use New, then Run once.
 type Runner struct {
 	cfg  Config
@@ -158,7 +197,8 @@ func (r *Runner) Drain() { r.drain.Do(func() { close(r.draining) }) }
 // Run connects and works until ctx ends (attempts are stopped and given back at
 // once), Drain has finished, or the coordinator turns this runner away for good
 // (link.Terminal). A *LockedError or outbox.ErrInUse says that another process of
-// this machine uses the credential or the state directory.
+// this machine uses the credential or the state directory, a *WorkDirError that no job
+// could run.
 func (r *Runner) Run(ctx context.Context) (err error) {
 	unlock, err := lockCredential(r.cfg.Credential)
 	if err != nil {
@@ -263,6 +303,9 @@ func (r *Runner) leave() error {
 // open takes the directories, ends what a crashed runner left, and reports its
 // attempts as lost.
 func (r *Runner) open(ctx context.Context) error {
+	if err := r.cfg.checkWorkDir(); err != nil {
+		return err
+	}
 	if err := r.directories(); err != nil {
 		return err
 	}

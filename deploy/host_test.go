@@ -30,12 +30,12 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
-// TestEveryFileIsTested: what is added here is tested here, or in e2e.
+// TestEveryFileIsTested: what is added here is tested here.
 func TestEveryFileIsTested(t *testing.T) {
 	t.Parallel()
 	known := []string{
 		"compose/compose.yaml",
-		"everdict.Dockerfile", "job-runner.Dockerfile", // built by e2e
+		"everdict.Dockerfile", "job-runner.Dockerfile",
 		"kubernetes/coordinator/coordinator.yaml", "kubernetes/coordinator/kustomization.yaml", "kubernetes/coordinator/launcher.yaml", "kubernetes/coordinator/network.yaml",
 		"kubernetes/launcher.yaml",
 		"kubernetes/pool/kustomization.yaml", "kubernetes/pool/network.yaml", "kubernetes/pool/pool.yaml",

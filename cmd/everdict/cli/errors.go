@@ -147,7 +147,7 @@ func (a *app) advice(cmd *cobra.Command, err error) string {
 	if errors.As(err, &advised) {
 		return advised.advice
 	}
-	if s := adviceOnPairing(err); s != "" {
+	if s := adviceOnRunner(err); s != "" {
 		return s
 	}
 	var p *protocol.Problem
@@ -180,16 +180,20 @@ func adviceOnFiles(err error) string {
 	return ""
 }
 
-// adviceOnPairing is what to do when a runner stopped for the sake of its token.
-func adviceOnPairing(err error) string {
+// adviceOnRunner is what to do when a runner stopped for the sake of its token, or could
+// not begin.
+func adviceOnRunner(err error) string {
 	var (
 		pool    *PoolTokenError
 		revoked *link.RevokedError
 		taken   *link.TakenOverError
 		locked  *agent.LockedError
 		update  *link.UpdateRequiredError
+		work    *agent.WorkDirError
 	)
 	switch {
+	case errors.As(err, &work):
+		return "choose a directory outside of it with --work-dir, or leave that out"
 	case errors.As(err, &pool):
 		return "make a new token, everdict pools token create --runtime ID, and start the runner with it: everdict runner --pool-token -"
 	case errors.As(err, &revoked):

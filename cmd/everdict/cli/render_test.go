@@ -159,6 +159,25 @@ func TestRunnerTable(t *testing.T) {
 	golden(t, "runners.txt", a.stdout.String())
 }
 
+func TestInspection(t *testing.T) {
+	t.Parallel()
+	a := newTestApp(t, "")
+	a.printInspection(&protocol.Inspection{
+		Kind: protocol.RuntimeK8s, Reachable: true, Detail: "kubernetes v1.34.4",
+		Cluster:  &protocol.InspectCluster{Name: "prod", Version: "v1.34.4", Namespace: "runs"},
+		Capacity: &protocol.InspectCapacity{Total: 24, Used: 2, Free: 22},
+		Nodes: &protocol.InspectNodes{Total: 2, Ready: 1, Items: []protocol.InspectNode{
+			{Name: "one", Status: "Ready", Ready: true, Schedulable: true, CPUTotal: 7500, MemoryMBTotal: 31744, GPUTotal: 1, OS: "linux", Arch: "amd64", AgentVersion: "v1.34.4"},
+			{Name: "two\x1b[2J", Status: "NotReady"},
+		}},
+		Workload: []protocol.InspectUnit{{ID: "u1", Name: "everdict-01k0-1", Status: "running", Node: "one", Role: "eval"}, {ID: "u2", Status: "pending", Role: "eval"}},
+		Warnings: []string{"1 of 2 nodes is not ready"},
+	})
+	a.printInspection(&protocol.Inspection{Kind: protocol.RuntimeK8s, Reason: protocol.ProbeAuth, Detail: "the cluster refuses authSecret K8S_TOKEN: Unauthorized"})
+	a.printInspection(&protocol.Inspection{Kind: protocol.RuntimeNomad, Reason: protocol.ProbeUnreachable, Detail: "no answer within 15s"})
+	golden(t, "inspection.txt", a.stdout.String()+a.stderr.String())
+}
+
 func TestVerdictCode(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

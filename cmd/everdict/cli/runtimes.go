@@ -14,14 +14,14 @@ import (
 func (a *app) runtimesCommand() *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "runtimes",
-		Short: "Register, list, check and probe the places where runs run",
-		Long: `Register, list, check and probe the places where runs run. A runtime is a pool of runners with limits; a run
+		Short: "Register, list, check, probe and inspect the places where runs run",
+		Long: `Register, list, check, probe and inspect the places where runs run. A runtime is a pool of runners with limits; a run
 names its id. Who starts the runners is another matter: see everdict pools.`,
 		Example: `  everdict runtimes register -f prod-cluster.json
   everdict runtimes list
   everdict submit -f run.json --wait --runtime prod-cluster`,
 	})
-	cmd.AddCommand(a.runtimesList(), a.runtimesGet(), a.runtimesRegister(), a.runtimesValidate(), a.runtimesProbe(), a.runtimesTag())
+	cmd.AddCommand(a.runtimesList(), a.runtimesGet(), a.runtimesRegister(), a.runtimesValidate(), a.runtimesProbe(), a.runtimesInspect(), a.runtimesTag())
 	return cmd
 }
 
@@ -222,15 +222,7 @@ Exit codes: 0 it answers, 1 it does not, 2 any other error.`,
 			if a.forPrograms() {
 				err = a.json(probe)
 			} else {
-				p := a.palette(a.out)
-				word := p.green("reachable")
-				if !probe.Reachable {
-					word = p.red("not reachable")
-				}
-				if probe.Reason != "" {
-					word += " (" + cell(probe.Reason) + ")"
-				}
-				_, err = fmt.Fprintf(a.out, "%s  %s: %s\n", word, cell(probe.Kind), cell(probe.Detail))
+				a.printReach(probe.Kind, probe.Reason, probe.Detail, probe.Reachable)
 			}
 			if err == nil && !probe.Reachable {
 				return &ExitError{Code: exitFail}

@@ -36,6 +36,10 @@ func together(text string) string {
 
 // flagError is what a command line with a flag that does not parse is told.
 func flagError(cmd *cobra.Command, err error) error {
+	// Of a command that there is not, no flag can be right: that is not what is wrong.
+	if typed := cmd.Flags().Args(); len(typed) > 0 && cmd.HasSubCommands() {
+		return noCommand(cmd, typed[0])
+	}
 	what := err.Error()
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
