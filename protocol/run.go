@@ -1,5 +1,7 @@
 package protocol
 
+import "encoding/json"
+
 // Status of a run.
 type Status string
 
@@ -33,6 +35,29 @@ type RunRequest struct {
 	// Priority is the scheduling class: interactive (default) or batch.
 	Priority string  `json:"priority,omitempty"`
 	Origin   *Origin `json:"origin,omitempty"`
+
+	// The rest is what clients of this API may send and this coordinator does not do.
+	// WebhookURL is refused: nobody would be called. The others change nothing that a run
+	// is judged by; Warnings says so.
+	WebhookURL string          `json:"webhookUrl,omitempty"`
+	MeterUsage *bool           `json:"meterUsage,omitempty"`
+	Judge      json.RawMessage `json:"judge,omitempty"`
+	TeamID     string          `json:"teamId,omitempty"`
+}
+
+// Warnings are sentences about what the request asks for and does not get.
+func (r *RunRequest) Warnings() []string {
+	var all []string
+	if r.MeterUsage != nil && *r.MeterUsage {
+		all = append(all, "meterUsage: nothing is metered beside the harness; usage is what its own trace says")
+	}
+	if len(r.Judge) > 0 && string(r.Judge) != "null" {
+		all = append(all, "judge: is not used, because no grader here asks a model")
+	}
+	if r.TeamID != "" {
+		all = append(all, "teamId: there are no teams, and the run belongs to the workspace")
+	}
+	return all
 }
 
 // Validate fills defaults and reports everything that is wrong as one
@@ -56,6 +81,9 @@ func (r *RunRequest) Validate() error {
 		r.Priority = ClassInteractive
 	}
 	k.oneOf("priority", r.Priority, ClassInteractive, ClassBatch)
+	if r.WebhookURL != "" {
+		k.add("webhookUrl", "nobody would be called: webhooks are not supported; follow GET /runs/{id}/live/stream, or poll GET /runs/{id}")
+	}
 	if r.Origin != nil && r.Origin.Cause != "" {
 		k.oneOf("origin.cause", r.Origin.Cause, "member", "schedule", "event", "run", "ci", "api")
 	}
@@ -124,6 +152,8 @@ type Run struct {
 type SubmittedRun struct {
 	RunID string `json:"runId"`
 	Run
+	// Warnings are RunRequest.Warnings.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // RunError is the short form of a failure that existing clients read.

@@ -245,6 +245,29 @@ func TestSubmitListGetCancel(t *testing.T) {
 	e.do("POST", "/runs/"+submitted.ID+"/cancel", "", "x-everdict-tenant", "team").problem(http.StatusConflict, protocol.CodeConflict)
 }
 
+// TestSubmitWarnings: what clients of this API may ask for, and a run does not get, is in
+// the answer; what is empty, or not known at all, is not.
+func TestSubmitWarnings(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	for body, want := range map[string][]string{
+		`"meterUsage": true, "judge": {"model": "m"}, "teamId": "t", "later": 1`: {"meterUsage: ", "judge: ", "teamId: "},
+		`"meterUsage": false, "judge": null, "webhookUrl": ""`:                   nil,
+	} {
+		var got protocol.SubmittedRun
+		e.do("POST", "/runs", strings.Replace(goodRun, "{", "{"+body+",", 1)).wants(http.StatusAccepted).into(&got)
+		if len(got.Warnings) != len(want) {
+			t.Errorf("%s: warnings %q, want %q", body, got.Warnings, want)
+			continue
+		}
+		for i, w := range want {
+			if !strings.HasPrefix(got.Warnings[i], w) {
+				t.Errorf("%s: warning %q, want one that begins with %q", body, got.Warnings[i], w)
+			}
+		}
+	}
+}
+
 // What curl -d sends without a content type header is taken as it stands.
 func TestCurlNeedsNoContentType(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,7 @@ func TestP15_BadInput(t *testing.T) {
 		{name: "unknown harness", method: "POST", path: "/runs", body: runWith(`"scripted"`, `"nobody"`), status: 404, code: notFound, says: `no harness "nobody"`, hint: "POST /harnesses"},
 		{name: "unknown runtime", method: "POST", path: "/runs", body: runWith(`{`, `{"runtime": "moon",`), status: 404, code: notFound, says: `no runtime "moon"`, hint: "leave"},
 		{name: "unknown runner", method: "POST", path: "/runs", body: runWith(`{`, `{"runtime": "self:rnr_gone",`), status: 404, code: notFound, says: `no runner "rnr_gone"`, hint: "POST /runners"},
+		{name: "a webhook", method: "POST", path: "/runs", body: runWith(`{`, `{"webhookUrl": "https://hook.example",`), status: 400, code: bad, says: "webhookUrl: nobody would be called"},
 		{name: "text body", method: "POST", path: "/runs", body: goodRun, header: []string{"Content-Type", "text/plain"}, status: 415, code: bad, says: "takes JSON", hint: "application/json"},
 		{name: "form body", method: "POST", path: "/runs", body: "harness=x", header: []string{"Content-Type", "application/x-www-form-urlencoded"}, status: 400, code: bad, says: "not JSON"},
 		{name: "20 MB", method: "POST", path: "/runs", body: `{"x":"` + strings.Repeat("a", 20<<20) + `"}`, status: 413, code: bad, says: "larger than 16 MiB", hint: "git"},

@@ -121,7 +121,7 @@ func (s *Server) submitRun(c *call, req *protocol.RunRequest) (protocol.Submitte
 	if err != nil {
 		return protocol.SubmittedRun{}, err
 	}
-	return protocol.SubmittedRun{RunID: run.ID, Run: run}, nil
+	return protocol.SubmittedRun{RunID: run.ID, Run: run, Warnings: req.Warnings()}, nil
 }
 
 func (s *Server) listRuns(c *call) ([]protocol.Run, error) {

@@ -19,12 +19,16 @@ type wording struct {
 // them complete for whatever a body can hold.
 var wordings = map[reflect.Type]map[string]wording{
 	reflect.TypeFor[protocol.RunRequest](): {
-		"harness":  {text: "the agent that works on the case"},
-		"case":     {text: "the task, where it is done and how it is judged"},
-		"runtime":  {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it"},
-		"trigger":  {text: "a label of one's own to filter runs by"},
-		"priority": {"the scheduling class; default interactive", []string{protocol.ClassInteractive, protocol.ClassBatch}},
-		"origin":   {text: "what caused the run"},
+		"harness":    {text: "the agent that works on the case"},
+		"case":       {text: "the task, where it is done and how it is judged"},
+		"runtime":    {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it"},
+		"trigger":    {text: "a label of one's own to filter runs by"},
+		"priority":   {"the scheduling class; default interactive", []string{protocol.ClassInteractive, protocol.ClassBatch}},
+		"origin":     {text: "what caused the run"},
+		"webhookUrl": {text: "not supported: a request with one is refused"},
+		"meterUsage": {text: "not supported: true gets a warning, and usage is what the harness's own trace says"},
+		"judge":      {text: "not supported: gets a warning, because no grader asks a model"},
+		"teamId":     {text: "not supported: gets a warning, because there are no teams"},
 	},
 	reflect.TypeFor[protocol.PayloadRequest](): {
 		"expiresInSec": {text: "how long the payload may be out, in seconds; default 86400 (a day), at most 604800. A run whose result is not there by then has failed"},

@@ -27,7 +27,7 @@ func TestMisspeltKeys(t *testing.T) {
 			`case.timeoutSecs is not known, and is ignored: did you mean "timeoutSec"?`}},
 		{"in a list", `{"case":{"graders":[{"id":"a"},{"id":"b","authorty":"judge"}]}}`, reflect.TypeFor[protocol.RunRequest](), []string{
 			`case.graders[1].authorty is not known, and is ignored: did you mean "authority"?`}},
-		{"nothing near", `{"webhookUrl":"x"}`, reflect.TypeFor[protocol.RunRequest](), []string{`webhookUrl is not known, and is ignored`}},
+		{"nothing near", `{"xyzzy":"x"}`, reflect.TypeFor[protocol.RunRequest](), []string{`xyzzy is not known, and is ignored`}},
 		{"other case is read", `{"CASE":{"TimeoutSec":1}}`, reflect.TypeFor[protocol.RunRequest](), nil},
 		{"of a harness", `{"kind":"command","comand":"x","env":{"A":{"secretRef":"k"}},"model":{"ref":"m"},"trace":{"knd":"none"}}`, specType([]byte(`{}`), false), []string{
 			`comand is not known, and is ignored: did you mean "command"?`, `trace.knd is not known, and is ignored: did you mean "kind"?`}},

@@ -54,6 +54,9 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 			if err != nil {
 				return err
 			}
+			for _, w := range run.Warnings {
+				a.warn("%s", w)
+			}
 			if !wait {
 				return a.printSubmitted(run)
 			}
