@@ -5,6 +5,9 @@ type Registered struct {
 	Workspace string `json:"workspace"`
 	ID        string `json:"id"`
 	Version   string `json:"version"`
+	// Private says of a harness that only who registered it sees it, because it names
+	// secrets of theirs.
+	Private bool `json:"private,omitempty"`
 }
 
 // Deleted is the answer to deleting a version.
@@ -75,6 +78,8 @@ type HarnessEntry struct {
 	Category        string              `json:"category,omitempty"`
 	TemplateID      string              `json:"templateId,omitempty"`
 	TemplateVersion string              `json:"templateVersion,omitempty"`
+	// Private is that of the latest version: see Registered.
+	Private bool `json:"private,omitempty"`
 }
 
 // TemplateEntry is a harness template in a list.

@@ -109,6 +109,8 @@ type SecretUse struct {
 	Version    string `json:"version,omitempty"`
 	// Detail says where in it, such as the variable.
 	Detail string `json:"detail,omitempty"`
+	// By is who registered it; it is not shown.
+	By string `json:"-"`
 }
 
 // String is the reference in one word: NAME, or user:NAME for one's own.

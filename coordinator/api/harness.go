@@ -43,28 +43,31 @@ func deleting[A any](path, id, summary string, fn func(*Server, *call) (A, error
 	return answering(http.MethodDelete, path, id, summary, http.StatusOK, fn)
 }
 
+// harnesses are those that the principal sees.
+func (c *call) harnesses() *registry.Registry { return c.s.cfg.Harnesses.For(c.principal.Subject) }
+
 func (s *Server) registerHarness(c *call, sub *registry.Submission) (protocol.Registered, error) {
-	return s.cfg.Harnesses.Register(c.r.Context(), c.principal.Workspace, c.principal.Subject, *sub)
+	return c.harnesses().Register(c.r.Context(), c.principal.Workspace, c.principal.Subject, *sub)
 }
 
 func (s *Server) validateHarness(c *call, sub *registry.Submission) (protocol.Validation, error) {
-	return s.cfg.Harnesses.Validate(c.r.Context(), c.principal.Workspace, *sub)
+	return c.harnesses().Validate(c.r.Context(), c.principal.Workspace, *sub)
 }
 
 func (s *Server) listHarnesses(c *call) ([]protocol.HarnessEntry, error) {
-	return s.cfg.Harnesses.Harnesses(c.r.Context(), c.principal.Workspace)
+	return c.harnesses().Harnesses(c.r.Context(), c.principal.Workspace)
 }
 
 func (s *Server) harnessVersions(c *call) (protocol.Versions, error) {
-	return s.cfg.Harnesses.Versions(c.r.Context(), c.principal.Workspace, c.path("id"))
+	return c.harnesses().Versions(c.r.Context(), c.principal.Workspace, c.path("id"))
 }
 
 func (s *Server) harnessSpec(c *call) (protocol.HarnessSpec, error) {
-	return s.cfg.Harnesses.Resolve(c.r.Context(), c.principal.Workspace, protocol.HarnessRef{ID: c.path("id"), Version: c.path("version")})
+	return c.harnesses().Resolve(c.r.Context(), c.principal.Workspace, protocol.HarnessRef{ID: c.path("id"), Version: c.path("version")})
 }
 
 func (s *Server) harnessInstance(c *call) (*protocol.HarnessInstance, error) {
-	return s.cfg.Harnesses.Instance(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
+	return c.harnesses().Instance(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
 }
 
 func (s *Server) diffHarness(c *call) (protocol.SpecDiff, error) {
@@ -74,11 +77,11 @@ func (s *Server) diffHarness(c *call) (protocol.SpecDiff, error) {
 		return protocol.SpecDiff{}, protocol.BadRequest("base and candidate are required: the two versions to compare").
 			WithHint("GET /harnesses/%s lists its versions", protocol.Clip(c.path("id"), 80))
 	}
-	return s.cfg.Harnesses.Diff(c.r.Context(), c.principal.Workspace, c.path("id"), base, candidate)
+	return c.harnesses().Diff(c.r.Context(), c.principal.Workspace, c.path("id"), base, candidate)
 }
 
 func (s *Server) pinHarness(c *call, req *protocol.PinsRequest) (protocol.Pinned, error) {
-	pinned, err := s.cfg.Harnesses.Pin(c.r.Context(), c.principal.Workspace, c.principal.Subject, c.path("id"), *req)
+	pinned, err := c.harnesses().Pin(c.r.Context(), c.principal.Workspace, c.principal.Subject, c.path("id"), *req)
 	if pinned.Unchanged {
 		c.override = http.StatusOK
 	}
@@ -86,16 +89,16 @@ func (s *Server) pinHarness(c *call, req *protocol.PinsRequest) (protocol.Pinned
 }
 
 func (s *Server) tagHarness(c *call, t *protocol.Tags) (protocol.Tagged, error) {
-	return s.cfg.Harnesses.SetTags(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"), *t)
+	return c.harnesses().SetTags(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"), *t)
 }
 
 func (s *Server) deleteHarness(c *call) (protocol.Deleted, error) {
-	by, err := s.cfg.Harnesses.CreatedBy(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
+	by, err := c.harnesses().CreatedBy(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
 	if permitErr := c.principal.PermitsOwn(auth.HarnessesDelete, by); permitErr != nil {
 		return protocol.Deleted{}, permitErr
 	}
 	if err != nil {
 		return protocol.Deleted{}, err
 	}
-	return s.cfg.Harnesses.Delete(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
+	return c.harnesses().Delete(c.r.Context(), c.principal.Workspace, c.path("id"), c.path("version"))
 }

@@ -105,12 +105,14 @@ func (r *Registry) definition(ctx context.Context, workspace string, s Submissio
 // Register adds a version of a harness; the same content again is a success,
 // another content a 409, an unknown template a 404.
 func (r *Registry) Register(ctx context.Context, workspace, by string, s Submission) (protocol.Registered, error) {
-	d, _, err := r.definition(ctx, workspace, s)
+	d, spec, err := r.definition(ctx, workspace, s)
 	if err != nil {
 		return protocol.Registered{}, err
 	}
 	d.CreatedBy = by
-	return r.put(ctx, "harness", d)
+	registered, err := r.put(ctx, "harness", d)
+	registered.Private = err == nil && isPrivate(spec)
+	return registered, err
 }
 
 // Validate says what Register would refuse.
@@ -158,6 +160,10 @@ func (r *Registry) Harnesses(ctx context.Context, workspace string) ([]protocol.
 				return err
 			}
 			e.Kind = spec.Kind
+		}
+		var err error
+		if e.Private, err = r.private(ctx, &latest); err != nil {
+			return err
 		}
 		entries = append(entries, e)
 		return nil

@@ -36,23 +36,62 @@ const BuiltinVersion = "builtin"
 // concurrent use.
 type Registry struct {
 	shelf
+	cache *resolutions
+	// viewer is who sees no private harness of others; empty: whoever sees all.
+	viewer string
+}
 
-	// resolved caches what Resolve found. The coordinator is the only writer of
-	// its database, so that an entry stays right until something is registered
-	// or deleted here, and then all go.
+// resolutions caches what Resolve found. The coordinator is the only writer of its
+// database, so that an entry stays right until something is registered or deleted
+// here, and then all go.
+type resolutions struct {
 	mu         sync.RWMutex
 	resolved   map[resolvedKey]*protocol.HarnessSpec
 	generation uint64
 }
 
-type resolvedKey struct{ workspace, id, version string }
+type resolvedKey struct{ workspace, viewer, id, version string }
 
 // maxResolved bounds the cache; beyond it, it starts anew.
 const maxResolved = 10_000
 
 // New returns the harnesses in st. now is the clock; nil: time.Now.
 func New(st *store.Store, now func() time.Time) *Registry {
-	return &Registry{shelf: newShelf(st, now), resolved: make(map[resolvedKey]*protocol.HarnessSpec)}
+	return &Registry{shelf: newShelf(st, now), cache: &resolutions{resolved: make(map[resolvedKey]*protocol.HarnessSpec)}}
+}
+
+// For is the registry as a person sees it. A version of a harness that names one of its
+// submitter's own secrets is private: for all but who registered it, it is not there.
+func (r *Registry) For(subject string) *Registry {
+	mine := *r
+	mine.viewer = subject
+	mine.hidden = func(ctx context.Context, d *store.Definition) (bool, error) {
+		if d.Collection != harnesses || d.CreatedBy == subject {
+			return false, nil
+		}
+		return r.private(ctx, d)
+	}
+	return &mine
+}
+
+// private says whether a harness names a secret of its submitter's own. One that does not
+// resolve any more names nothing.
+func (r *Registry) private(ctx context.Context, d *store.Definition) (bool, error) {
+	spec, err := r.spec(ctx, d)
+	var problem *protocol.Problem
+	if errors.As(err, &problem) {
+		return false, nil
+	}
+	return err == nil && isPrivate(spec), err
+}
+
+func isPrivate(spec *protocol.HarnessSpec) bool {
+	for _, ref := range spec.SecretEnv() {
+		if ref.Scope == protocol.SecretUser {
+			return true
+		}
+	}
+	return false
 }
 
 // Resolve is the spec that a run of ref carries out, with ref.Params laid over
@@ -62,24 +101,24 @@ func (r *Registry) Resolve(ctx context.Context, workspace string, ref protocol.H
 	if ref.Version == "" {
 		ref.Version = protocol.Latest
 	}
-	key := resolvedKey{workspace, ref.ID, ref.Version}
-	r.mu.RLock()
-	spec, found := r.resolved[key]
-	generation := r.generation
-	r.mu.RUnlock()
+	key := resolvedKey{workspace, r.viewer, ref.ID, ref.Version}
+	r.cache.mu.RLock()
+	spec, found := r.cache.resolved[key]
+	generation := r.cache.generation
+	r.cache.mu.RUnlock()
 	if !found {
 		var err error
 		if spec, err = r.resolve(ctx, workspace, ref); err != nil {
 			return protocol.HarnessSpec{}, err
 		}
-		r.mu.Lock()
-		if r.generation == generation {
-			if len(r.resolved) >= maxResolved {
-				clear(r.resolved)
+		r.cache.mu.Lock()
+		if r.cache.generation == generation {
+			if len(r.cache.resolved) >= maxResolved {
+				clear(r.cache.resolved)
 			}
-			r.resolved[key] = spec
+			r.cache.resolved[key] = spec
 		}
-		r.mu.Unlock()
+		r.cache.mu.Unlock()
 	}
 	result := *spec
 	if len(ref.Params) > 0 {
@@ -136,10 +175,10 @@ func (r *Registry) put(ctx context.Context, what string, d store.Definition) (pr
 }
 
 func (r *Registry) forget() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.generation++
-	clear(r.resolved)
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	r.cache.generation++
+	clear(r.cache.resolved)
 }
 
 func decode[T any](d *store.Definition) (*T, error) {

@@ -43,6 +43,79 @@ func register(t testing.TB, r *Registry, s Submission) {
 	}
 }
 
+// TestPrivateHarness: a version that names a secret of its submitter's own is there for
+// who registered it alone, by every way to it; another version of the same id is not
+// private because of it, and a template never is.
+func TestPrivateHarness(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ann, bob := r.For("ann"), r.For("bob")
+	own := map[string]protocol.EnvValue{"KEY": {Secret: &protocol.SecretRef{SecretRef: "MINE", Scope: protocol.SecretUser}}}
+	secretive := func(id, version string) Submission {
+		s := command(id, version, "run")
+		s.Spec.Env = own
+		return s
+	}
+	got, err := ann.Register(t.Context(), "w", "ann", secretive("mine", "2.0.0"))
+	if err != nil || !got.Private {
+		t.Fatalf("registered: %+v, %v; want it private", got, err)
+	}
+	if got, err = ann.Register(t.Context(), "w", "ann", command("mine", "1.0.0", "run")); err != nil || got.Private {
+		t.Fatalf("registered: %+v, %v; want it for everybody", got, err)
+	}
+	register(t, r, secretive("all-mine", "1.0.0"))
+	if _, err := r.RegisterTemplate(t.Context(), "w", "ann", protocol.HarnessSpec{Kind: protocol.HarnessCommand, ID: "t", Version: "1", Command: "run", Category: "c", Env: own}); err != nil {
+		t.Fatal(err)
+	}
+	register(t, r, Submission{Instance: &protocol.HarnessInstance{Template: protocol.HarnessRef{ID: "t", Version: "1"}, ID: "instance", Version: "1"}})
+
+	list := func(of *Registry) (shown []string) {
+		t.Helper()
+		all, err := of.Harnesses(t.Context(), "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			word := e.ID + "@" + strings.Join(e.Versions, ",")
+			if e.Private {
+				word += " private"
+			}
+			shown = append(shown, word)
+		}
+		return shown
+	}
+	if diff := cmp.Diff([]string{"all-mine@1.0.0 private", "instance@1 private", "mine@1.0.0,2.0.0 private"}, list(ann)); diff != "" {
+		t.Errorf("ann sees (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"mine@1.0.0"}, list(bob)); diff != "" {
+		t.Errorf("bob sees (-want +got):\n%s", diff)
+	}
+	for id, version := range map[string]string{"mine": "2.0.0", "all-mine": protocol.Latest, "instance": "1"} {
+		ref := protocol.HarnessRef{ID: id, Version: version}
+		if _, err := ann.Resolve(t.Context(), "w", ref); err != nil {
+			t.Errorf("ann resolves %s: %v", ref, err)
+		}
+		_, resolve := bob.Resolve(t.Context(), "w", ref)
+		_, instance := bob.Instance(t.Context(), "w", id, version)
+		_, by := bob.CreatedBy(t.Context(), "w", id, version)
+		_, tag := bob.SetTags(t.Context(), "w", id, version, protocol.Tags{})
+		_, del := bob.Delete(t.Context(), "w", id, version)
+		_, diff := bob.Diff(t.Context(), "w", id, version, version)
+		_, pin := bob.Pin(t.Context(), "w", "bob", id, protocol.PinsRequest{Pins: map[string]string{"image": "x"}, Base: version, Version: "9", AllowTags: true})
+		for way, err := range map[string]error{"resolve": resolve, "instance": instance, "by": by, "tag": tag, "delete": del, "diff": diff, "pin": pin} {
+			if problem := new(protocol.Problem); !errors.As(err, &problem) || problem.Code != protocol.CodeNotFound {
+				t.Errorf("bob, %s of %s: %v, want a 404", way, ref, err)
+			}
+		}
+	}
+	if spec, err := bob.Resolve(t.Context(), "w", protocol.HarnessRef{ID: "mine"}); err != nil || spec.Version != "1.0.0" {
+		t.Errorf("for bob the latest is %s, %v; want the one that he sees", spec.Version, err)
+	}
+	if spec, err := ann.Resolve(t.Context(), "w", protocol.HarnessRef{ID: "mine"}); err != nil || spec.Version != "2.0.0" {
+		t.Errorf("for ann the latest is %s, %v", spec.Version, err)
+	}
+}
+
 func TestVersionOrder(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ registered, want string }{

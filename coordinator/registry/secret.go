@@ -30,7 +30,7 @@ func (r *Registry) EachSecretRef(ctx context.Context, workspace string, fn func(
 			for variable, ref := range spec.SecretEnv() {
 				fn(ref, protocol.SecretUse{
 					Kind: protocol.SecretUseHarness, Field: protocol.SecretUseEnv, Label: spec.ID + "@" + spec.Version,
-					ResourceID: spec.ID, Version: spec.Version, Detail: variable,
+					ResourceID: spec.ID, Version: spec.Version, Detail: variable, By: versions[i].CreatedBy,
 				})
 			}
 		}

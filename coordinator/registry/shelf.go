@@ -18,6 +18,26 @@ import (
 type shelf struct {
 	store *store.Store
 	now   func() time.Time
+	// hidden says of a version that it is not shown; nil: all are.
+	hidden func(context.Context, *store.Definition) (bool, error)
+}
+
+// shown are those versions that are not hidden.
+func (s *shelf) shown(ctx context.Context, all []store.Definition) ([]store.Definition, error) {
+	if s.hidden == nil {
+		return all, nil
+	}
+	var kept []store.Definition
+	for i := range all {
+		hidden, err := s.hidden(ctx, &all[i])
+		if err != nil {
+			return nil, err
+		}
+		if !hidden {
+			kept = append(kept, all[i])
+		}
+	}
+	return kept, nil
 }
 
 func newShelf(st *store.Store, now func() time.Time) shelf {
@@ -57,6 +77,9 @@ func (s *shelf) find(ctx context.Context, collection, workspace, id, version str
 // versions are the live versions of an id, lowest first.
 func (s *shelf) versions(ctx context.Context, collection, workspace, id string) ([]store.Definition, error) {
 	versions, err := s.store.Versions(ctx, collection, workspace, id)
+	if err == nil {
+		versions, err = s.shown(ctx, versions)
+	}
 	sortVersions(versions)
 	return versions, err
 }
@@ -158,6 +181,9 @@ func (s *shelf) listVersions(ctx context.Context, collection, what, workspace, i
 // lowest first.
 func (s *shelf) each(ctx context.Context, collection, workspace string, fn func(id string, versions []store.Definition) error) error {
 	all, err := s.store.Definitions(ctx, collection, workspace)
+	if err == nil {
+		all, err = s.shown(ctx, all)
+	}
 	if err != nil {
 		return err
 	}

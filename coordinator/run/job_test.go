@@ -85,19 +85,32 @@ func TestP15_MissingSecretsAreNamed(t *testing.T) {
 				t.Errorf("%s misses %v, want %v", who.Subject, got, want)
 			}
 		}
-		refused(bob, "ALSO_GONE", "GONE", "user:MINE")
 		refused(ann, "ALSO_GONE", "GONE")
 		w.setSecret(ofAnn, protocol.SecretWorkspace, "ALSO_GONE", "value")
 		w.setSecret(ofAnn, protocol.SecretUser, "GONE", "ann's own") // nobody else's: hers serves her
-		// Bob's own are not given to a harness of Ann's.
-		for _, name := range []string{"GONE", "MINE"} {
-			w.setSecret(secret.Owner{Workspace: "default", Subject: "bob"}, protocol.SecretUser, name, "bob's own")
+		// What names Ann's own is private: for Bob it is not there.
+		if _, err := w.s.Submit(t.Context(), bob, request("self", deploy)); code(err) != protocol.CodeNotFound {
+			t.Errorf("bob runs ann's private harness: %v, want that there is none", err)
 		}
-		refused(bob, "GONE", "user:MINE")
 		if n := w.queued(); n != 0 {
 			t.Errorf("%d jobs afterwards, want none", n)
 		}
 		w.submit(request("self", deploy))
+	})
+}
+
+// TestP15_OwnSecretsServeOwnHarnesses: Bob's own secrets are not given to a harness of
+// Ann's, which he sees because it asks for nothing of hers.
+func TestP15_OwnSecretsServeOwnHarnesses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		deploy := w.deploys("A=THEIRS")
+		w.pair("bob", "bobs")
+		w.setSecret(secret.Owner{Workspace: "default", Subject: "bob"}, protocol.SecretUser, "THEIRS", "bob's own")
+		_, err := w.s.Submit(t.Context(), bob, request("self", deploy))
+		var p *protocol.Problem
+		if !errors.As(err, &p) || p.Code != protocol.CodeBadRequest || !strings.Contains(p.Hint, "ann registered this one") {
+			t.Errorf("got %v, want a 400 that says whose harness it is", err)
+		}
 	})
 }
 

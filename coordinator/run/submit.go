@@ -42,7 +42,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err := req.Case.ValidateGraders(); err != nil {
 		return protocol.Run{}, err
 	}
-	h, err := s.cfg.Registry.Resolve(ctx, p.Workspace, req.Harness)
+	h, err := s.cfg.Registry.For(p.Subject).Resolve(ctx, p.Workspace, req.Harness)
 	if err != nil {
 		return protocol.Run{}, err
 	}

@@ -192,6 +192,9 @@ func (v *Vault) Usage(ctx context.Context, o Owner, scopes ...string) ([]protoco
 	for _, referrer := range v.cfg.Referrers {
 		err := referrer.EachSecretRef(ctx, o.Workspace, func(ref protocol.SecretRef, use protocol.SecretUse) {
 			for _, scope := range tiers(ref) {
+				if scope == protocol.SecretUser && use.By != o.Subject {
+					continue // a harness gets the own secrets of who registered it alone
+				}
 				if i, found := at[protocol.SecretRef{SecretRef: ref.SecretRef, Scope: scope}]; found {
 					usage[i].Refs = append(usage[i].Refs, use)
 					return

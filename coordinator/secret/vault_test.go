@@ -182,12 +182,16 @@ type uses []protocol.SecretRef
 
 func (u uses) EachSecretRef(_ context.Context, workspace string, fn func(protocol.SecretRef, protocol.SecretUse)) error {
 	for _, ref := range u {
-		fn(ref, protocol.SecretUse{Kind: protocol.SecretUseHarness, Field: protocol.SecretUseEnv, Label: workspace + " " + ref.String()})
+		for _, by := range []string{ann.Subject, "somebody else"} {
+			label := workspace + " " + ref.String() + " of " + by
+			fn(ref, protocol.SecretUse{Kind: protocol.SecretUseHarness, Field: protocol.SecretUseEnv, Label: label, By: by})
+		}
 	}
 	return nil
 }
 
-// TestUsage: a reference counts for the secret that it would find.
+// TestUsage: a reference counts for the secret that it would find, which of one's own is
+// one of a harness that one registered.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -212,7 +216,10 @@ func TestUsage(t *testing.T) {
 			got[key] = append(got[key], r.Label)
 		}
 	}
-	want := map[string][]string{"workspace A": {"default A"}, "workspace UNUSED": {}, "user A": {"default user:A"}, "user B": {"default B"}}
+	want := map[string][]string{
+		"workspace A": {"default A of ann", "default A of somebody else"}, "workspace UNUSED": {},
+		"user A": {"default user:A of ann"}, "user B": {"default B of ann"},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
