@@ -39,7 +39,7 @@ func TestEveryFileIsTested(t *testing.T) {
 		"kubernetes/coordinator/coordinator.yaml", "kubernetes/coordinator/kustomization.yaml", "kubernetes/coordinator/launcher.yaml", "kubernetes/coordinator/network.yaml",
 		"kubernetes/launcher.yaml",
 		"kubernetes/pool/kustomization.yaml", "kubernetes/pool/network.yaml", "kubernetes/pool/pool.yaml",
-		"launchd/com.everdict.runner.plist",
+		"launchd/dev.everdict.runner.plist",
 		"nomad/pool.nomad.json",
 		"systemd/everdict-coordinator.service", "systemd/everdict-runner.service",
 	}
@@ -165,7 +165,7 @@ func TestLaunchd(t *testing.T) {
 		ExitTimeOut          int
 		ProcessType          string
 	}
-	doc := read(t, "launchd/com.everdict.runner.plist")
+	doc := read(t, "launchd/dev.everdict.runner.plist")
 	var keys map[string]any
 	var a agent
 	_, err := plist.Unmarshal(doc, &keys)
@@ -185,7 +185,7 @@ func TestLaunchd(t *testing.T) {
 	if got.Command != "runner" || got.APIURL != a.EnvironmentVariables["EVERDICT_API_URL"] {
 		t.Errorf("it starts %+v", got)
 	}
-	if a.Label != "com.everdict.runner" || !a.RunAtLoad || a.KeepAlive.SuccessfulExit == nil || *a.KeepAlive.SuccessfulExit {
+	if a.Label != "dev.everdict.runner" || !a.RunAtLoad || a.KeepAlive.SuccessfulExit == nil || *a.KeepAlive.SuccessfulExit {
 		t.Errorf("%+v: want it started at login, and again unless it ended with code 0", a)
 	}
 	if time.Duration(a.ExitTimeOut)*time.Second < got.Drain+10*time.Second {

@@ -311,3 +311,17 @@ func TestP15_AKeyActsWithinItsScopes(t *testing.T) {
 		t.Errorf("a viewer submits: %v, want it to name the role and no scope", err)
 	}
 }
+
+// TestTokensThatJoinDoNothingElse: neither kind permits an action, and each says so.
+func TestTokensThatJoinDoNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]auth.Principal{
+		"pool token": {Workspace: "w", Roles: []string{auth.RoleRunner}, Pool: &store.PoolTokenRecord{PoolToken: protocol.PoolToken{Runtime: "prod"}}},
+		"join token": {Workspace: "w", Roles: []string{auth.RoleRunner}, Join: &store.JoinTokenRecord{Runtime: "prod"}},
+	} {
+		var problem *protocol.Problem
+		if err := p.Permits(auth.RunsRead); !errors.As(err, &problem) || problem.Status != http.StatusForbidden || !strings.Contains(problem.Hint, "prod") {
+			t.Errorf("%s: %v, want a 403 that names the runtime", name, err)
+		}
+	}
+}

@@ -171,6 +171,9 @@ func (a *app) harnessesRegister() *cobra.Command {
 				return a.json(got)
 			}
 			fmt.Fprintf(a.out, "%s@%s registered in %s\n", cell(got.ID), cell(got.Version), cell(got.Workspace))
+			if got.Private {
+				a.hint("  it is private, because it names secrets of yours: nobody else sees it or can run it")
+			}
 			if !template {
 				a.hint("  try it: everdict submit -f run.json --wait --harness %s@%s", got.ID, got.Version)
 			}
