@@ -36,7 +36,7 @@ build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/
 job-runner: ## build bin/job-runner, the static runner for images
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/job-runner ./cmd/job-runner
 
-static: tools ## build bin/everdict-static, linked to nothing, for images
+static: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/everdict-static, linked to nothing, for images
 	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $(BIN)/everdict-static ./cmd/everdict
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
