@@ -82,7 +82,7 @@ func (r *RunRequest) Validate() error {
 	}
 	k.oneOf("priority", r.Priority, ClassInteractive, ClassBatch)
 	if r.WebhookURL != "" {
-		k.add("webhookUrl", "nobody would be called: webhooks are not supported; follow GET /runs/{id}/live/stream, or poll GET /runs/{id}")
+		k.add("webhookUrl", "nobody would be called: webhooks are not supported, so leave it out and watch the run")
 	}
 	if r.Origin != nil && r.Origin.Cause != "" {
 		k.oneOf("origin.cause", r.Origin.Cause, "member", "schedule", "event", "run", "ci", "api")
