@@ -39,18 +39,6 @@ func launching(t *testing.T) (*house.House, *fleettest.Cluster) {
 	return h, cluster
 }
 
-// jobRunner is the real program, built as it is for images.
-func jobRunner(t *testing.T) string {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "job-runner")
-	build := exec.Command("go", "build", "-o", program, "../cmd/job-runner")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build job-runner: %v: %s", err, out)
-	}
-	return program
-}
-
 // contain is a unit's container.
 func contain(ctx context.Context, c fleettest.Container, program, dir string) (int, *fleet.Trouble) {
 	token := filepath.Join(dir, "token")

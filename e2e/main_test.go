@@ -11,36 +11,52 @@ import (
 	"testing"
 )
 
-var built struct {
+// program is a command of this project that is built once for all tests.
+type program struct {
+	pkg string
+	env []string
+
 	once sync.Once
 	dir  string
 	path string
 	err  error
 }
 
-// binary builds the everdict command, once for all tests.
-func binary(t testing.TB) string {
+var (
+	everdict = program{pkg: "everdict"}
+	// runnerOfUnits is built as it is for images.
+	runnerOfUnits = program{pkg: "job-runner", env: []string{"CGO_ENABLED=0"}}
+)
+
+func (p *program) build(t testing.TB) string {
 	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "everdict-bin-"); built.err != nil {
+	p.once.Do(func() {
+		if p.dir, p.err = os.MkdirTemp("", "everdict-bin-"); p.err != nil {
 			return
 		}
-		built.path = filepath.Join(built.dir, "everdict")
-		cmd := exec.Command("go", "build", "-o", built.path, "../cmd/everdict")
+		p.path = filepath.Join(p.dir, p.pkg)
+		cmd := exec.Command("go", "build", "-o", p.path, "../cmd/"+p.pkg)
+		cmd.Env = append(os.Environ(), p.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
+			p.err = fmt.Errorf("%w: %s", err, out)
 		}
 	})
-	if built.err != nil {
-		t.Fatalf("build everdict: %v", built.err)
+	if p.err != nil {
+		t.Fatalf("build %s: %v", p.pkg, p.err)
 	}
-	return built.path
+	return p.path
 }
+
+// binary is the everdict command, jobRunner the runner that clusters start.
+func binary(t testing.TB) string    { return everdict.build(t) }
+func jobRunner(t testing.TB) string { return runnerOfUnits.build(t) }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built.dir != "" {
-		os.RemoveAll(built.dir)
+	for _, p := range []*program{&everdict, &runnerOfUnits} {
+		if p.dir != "" {
+			os.RemoveAll(p.dir)
+		}
 	}
 	os.Exit(code)
 }
