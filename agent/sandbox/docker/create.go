@@ -112,6 +112,11 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 			}
 		}
 	}
+	if e.podman {
+		if err := p.podmanMounts(); err != nil {
+			return planned{}, err
+		}
+	}
 	if err := p.runtime(cfg, e); err != nil {
 		return planned{}, err
 	}
@@ -148,8 +153,15 @@ func isRoot(user string) bool {
 }
 
 func (p *planned) runtime(cfg Config, e *engine) error {
-	if cfg.Runtime == "" {
+	switch {
+	case cfg.Runtime == "":
 		return nil
+	case e.podman && cfg.Runtime == e.info.DefaultRuntime:
+		return nil
+	case e.podman:
+		// It would say yes and take its own.
+		return refuse("runtime", cfg.Runtime, fmt.Sprintf("Podman runs every container of its API in %s; to change that, "+
+			"set runtime in the section [engine] of containers.conf and restart its service", e.info.DefaultRuntime))
 	}
 	if _, ok := e.info.Runtimes[cfg.Runtime]; !ok {
 		known := make([]string, 0, len(e.info.Runtimes))

@@ -10,14 +10,20 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 
 	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 )
 
-// probeWithin bounds the first question to an engine: a socket whose engine hangs must not hang the runner (F36).
-const probeWithin = 3 * time.Second
+const (
+	// probeWithin bounds the first question to an engine: a socket whose engine hangs must not hang the runner (F36).
+	probeWithin = 3 * time.Second
+	// describeWithin bounds the others. Podman looks at every container for them, and waits for those that are being
+	// started.
+	describeWithin = 20 * time.Second
+)
 
 // engine is an engine that answered.
 type engine struct {
@@ -27,6 +33,8 @@ type engine struct {
 	arch string // Go's name of the engine's architecture
 	init string // the host path of our init for it
 	ask  string // and of the everdict that its containers have
+	// podman: it is Podman, whose API is Docker's but for what podman.go says.
+	podman bool
 }
 
 // connect finds the engine, asks it what it can do, and lays out our programs for it.
@@ -39,17 +47,12 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
-	defer cancel()
-	info, err := api.Info(ctx)
+	info, version, err := describe(ctx, api)
 	if err != nil {
 		_ = api.Close()
-		if cause := ctx.Err(); cause != nil {
-			err = fmt.Errorf("no answer within %s", probeWithin)
-		}
 		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
 	}
-	e := &engine{api: api, host: host, info: info, arch: architecture(info.Architecture)}
+	e := &engine{api: api, host: host, info: info, arch: architecture(info.Architecture), podman: isPodman(version)}
 	if info.OSType != "linux" {
 		_ = api.Close()
 		return nil, fmt.Errorf("docker: engine at %s runs %s containers; sandboxes need linux", host, info.OSType)
@@ -61,6 +64,26 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 		}
 	}
 	return e, nil
+}
+
+// describe asks an engine what it is.
+func describe(ctx context.Context, api *client.Client) (info system.Info, version types.Version, err error) {
+	bound := probeWithin
+	ask := func(what func(context.Context) error) {
+		if err != nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		if err = what(ctx); err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("no answer within %s", bound)
+		}
+		bound = describeWithin
+	}
+	ask(func(ctx context.Context) (err error) { _, err = api.Ping(ctx); return err })
+	ask(func(ctx context.Context) (err error) { info, err = api.Info(ctx); return err })
+	ask(func(ctx context.Context) (err error) { version, err = api.ServerVersion(ctx); return err })
+	return info, version, err
 }
 
 // address is where the engine is: as configured, else as the docker command finds it.

@@ -124,6 +124,11 @@ func (h *handle) bringUp(ctx context.Context) error {
 	api := h.engine.api
 	conn, err := api.ContainerAttach(ctx, h.id, container.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
+		// Podman prepares the container for it, so that what is wrong with the container is wrong with the attach; but
+		// the words of an engine that refuses an attach do not get here. A start is refused for the same reason.
+		if serr := api.ContainerStart(ctx, h.id, container.StartOptions{}); serr != nil {
+			return fmt.Errorf("start the container: %w", serr)
+		}
 		return fmt.Errorf("attach: %w", err)
 	}
 	l := newLink(conn)

@@ -19,7 +19,9 @@ import (
 	"time"
 )
 
-// ProbeTimeout is how long an engine may take to say what it is (F36). All candidates are asked at the same time.
+// ProbeTimeout is how long an engine may take to answer (F36). All candidates are asked at the same time. One that has
+// answered has as long again to say what it is: Podman looks at every container for that, and waits for those that are
+// being started.
 const ProbeTimeout = 3 * time.Second
 
 // MinAPI is the oldest API version that is of use: that of Docker 20.10.
@@ -120,20 +122,18 @@ func (f Found) blamed() *Candidate {
 	return first
 }
 
-// Find asks the open candidates of s and takes the first that answers. It takes ProbeTimeout at most. That there is no
-// engine is no error: see Found.Err.
+// Find asks the open candidates of s and takes the first that answers. It takes ProbeTimeout at most where none does, and
+// twice that where one takes its time to say what it is. That there is no engine is no error: see Found.Err.
 func Find(ctx context.Context, s System) Found {
 	return find(ctx, s.Candidates(), ProbeTimeout)
 }
 
 func find(ctx context.Context, candidates []Candidate, timeout time.Duration) Found {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, &slowError{timeout})
-	defer cancel()
 	engines, errs := make([]*Engine, len(candidates)), make([]error, len(candidates))
 	var wg sync.WaitGroup
 	for i, c := range candidates {
 		if c.State == Open {
-			wg.Go(func() { engines[i], errs[i] = Ask(ctx, c) })
+			wg.Go(func() { engines[i], errs[i] = probe(ctx, c, timeout) })
 		}
 	}
 	wg.Wait()
@@ -143,7 +143,7 @@ func find(ctx context.Context, candidates []Candidate, timeout time.Duration) Fo
 		switch {
 		case c.State != Open:
 		case errs[i] != nil:
-			c.State, c.Reason = Passed, sentence(ctx, errs[i])
+			c.State, c.Reason = Passed, sentence(errs[i])
 			if errors.Is(errs[i], fs.ErrPermission) {
 				c.Mend = permissionMend(*c)
 			}
@@ -162,19 +162,41 @@ func find(ctx context.Context, candidates []Candidate, timeout time.Duration) Fo
 	return f
 }
 
-// slowError is the cause of a probe that was cut.
-type slowError struct{ limit time.Duration }
+// probe asks an engine whether it is there, and then what it is, each within timeout.
+func probe(ctx context.Context, c Candidate, timeout time.Duration) (*Engine, error) {
+	ping := func(ctx context.Context, c Candidate) (*Engine, error) { return nil, Ping(ctx, c) }
+	if _, err := within(ctx, c, &slowError{"it did not answer", timeout}, ping); err != nil {
+		return nil, err
+	}
+	return within(ctx, c, &slowError{"it answers, but did not say what it is", timeout}, Ask)
+}
 
-func (e *slowError) Error() string { return fmt.Sprintf("it did not answer within %s", e.limit) }
+func within(ctx context.Context, c Candidate, slow *slowError, ask func(context.Context, Candidate) (*Engine, error)) (*Engine, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, slow.limit, slow)
+	defer cancel()
+	e, err := ask(ctx, c)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = context.Cause(ctx)
+	}
+	return e, err
+}
+
+// slowError is a probe that was cut.
+type slowError struct {
+	what  string
+	limit time.Duration
+}
+
+func (e *slowError) Error() string { return fmt.Sprintf("%s within %s", e.what, e.limit) }
 
 const noSocket = "there is no such socket"
 
 // sentence says what kept a candidate from answering.
-func sentence(ctx context.Context, err error) string {
+func sentence(err error) string {
 	var slow *slowError
 	var dns *net.DNSError
 	switch {
-	case errors.As(context.Cause(ctx), &slow) && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow)):
+	case errors.As(err, &slow):
 		return slow.Error()
 	case errors.Is(err, fs.ErrPermission):
 		return "this user may not open it"
@@ -234,6 +256,24 @@ func (c Candidate) URL() string {
 	return strings.TrimSuffix(u.String(), "/")
 }
 
+// Ping returns when the engine behind c has answered, whatever it said, or ctx has ended.
+func Ping(ctx context.Context, c Candidate) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL()+"/_ping", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // Ask has the engine behind c say what it is, until ctx ends.
 func Ask(ctx context.Context, c Candidate) (*Engine, error) {
 	client, err := c.Client()
@@ -270,15 +310,19 @@ func Ask(ctx context.Context, c Candidate) (*Engine, error) {
 		CgroupDriver: info.CgroupDriver, CgroupVersion: info.CgroupVersion, DefaultRuntime: info.DefaultRuntime,
 		CPUs: info.NCPU, MemoryBytes: info.MemTotal, Warnings: info.Warnings, Runtimes: []string{},
 	}
+	podman := len(version.Components) > 0 && strings.Contains(version.Components[0].Name, "Podman")
 	// Debian's engine leaves its platform's name out.
-	if len(version.Components) > 0 && (e.Name == "" || strings.Contains(version.Components[0].Name, "Podman")) {
+	if len(version.Components) > 0 && (e.Name == "" || podman) {
 		e.Name = version.Components[0].Name
 	}
 	if e.Name == "" || e.Name == "Engine" {
 		e.Name = "Docker Engine"
 	}
 	for name := range info.Runtimes {
-		e.Runtimes = append(e.Runtimes, name)
+		// Podman's are those that it has heard of, and a request can name none but the one that it runs anyhow.
+		if !podman || name == info.DefaultRuntime {
+			e.Runtimes = append(e.Runtimes, name)
+		}
 	}
 	slices.Sort(e.Runtimes)
 	for _, o := range info.SecurityOptions {

@@ -175,6 +175,21 @@ func TestF36_HangingProbe(t *testing.T) {
 	}
 }
 
+// TestF36_SilentAboutItself checks that an engine which answers, and then hangs over what it is, is cut, and said to be there.
+func TestF36_SilentAboutItself(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(socketDir(t), "s")
+	engine(t, path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/_ping" {
+			<-r.Context().Done()
+		}
+	}))
+	f := find(t.Context(), []Candidate{open(FromDefault, path)}, 2*time.Second)
+	if got, want := f.Candidates[0].Reason, "it answers, but did not say what it is within 2s"; f.Chosen != nil || got != want {
+		t.Errorf("chosen %v, reason %q, want %q", f.Chosen, got, want)
+	}
+}
+
 // TestF36_Cancelled checks that a caller who goes away does not wait.
 func TestF36_Cancelled(t *testing.T) {
 	t.Parallel()
@@ -220,7 +235,7 @@ func TestF36_Blame(t *testing.T) {
 func TestF36_Permission(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" || os.Getuid() == 0 {
-		if got := sentence(t.Context(), &os.PathError{Op: "dial", Err: os.ErrPermission}); got != "this user may not open it" {
+		if got := sentence(&os.PathError{Op: "dial", Err: os.ErrPermission}); got != "this user may not open it" {
 			t.Errorf("got %q", got)
 		}
 		return // root may open everything
