@@ -81,12 +81,14 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		LogConfig:      container.LogConfig{Type: "none"}, // what init writes is no log
 		OomScoreAdj:    500,                               // when the host runs out, jobs go before the runner
 		IpcMode:        "private",
-		Resources:      container.Resources{CPUShares: cpuShares},
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: spec.Dir, Target: spec.Dir},
 			{Type: mount.TypeBind, Source: e.init, Target: initPath, ReadOnly: true},
 			{Type: mount.TypeBind, Source: e.ask, Target: askPath, ReadOnly: true},
 		},
+	}
+	if e.info.CPUShares {
+		p.host.CPUShares = cpuShares
 	}
 	if e.secured("selinux") {
 		// The workspace is no container content, and giving it that label would change it for everybody else.
@@ -95,7 +97,8 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 	if e.secured("userns") {
 		// Users are shifted by the engine, which would shut them out of the workspace.
 		p.host.UsernsMode = "host"
-		p.info.Notes = append(p.info.Notes, "the engine's shift of users is off for this container: its workspace is the runner's")
+		p.info.Notes = append(p.info.Notes, "the engine's shift of users is off for this container: its workspace is the runner's, "+
+			"and files of its image belong to the users that they are shifted to")
 	}
 	if isRoot(user) {
 		p.host.CapAdd = rootCapabilities

@@ -29,6 +29,7 @@ const (
 type engine struct {
 	api  *client.Client
 	host string
+	base string // of the API's URLs
 	info system.Info
 	arch string // Go's name of the engine's architecture
 	init string // the host path of our init for it
@@ -39,7 +40,7 @@ type engine struct {
 
 // connect finds the engine, asks it what it can do, and lays out our programs for it.
 func connect(ctx context.Context, cfg Config) (*engine, error) {
-	host, opts, err := address(ctx, cfg)
+	host, base, opts, err := address(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -47,15 +48,14 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
 	}
-	info, version, err := describe(ctx, api)
-	if err != nil {
+	e := &engine{api: api, host: host, base: base}
+	if err := e.describe(ctx); err != nil {
 		_ = api.Close()
 		return nil, fmt.Errorf("docker: engine at %s: %w", host, err)
 	}
-	e := &engine{api: api, host: host, info: info, arch: architecture(info.Architecture), podman: isPodman(version)}
-	if info.OSType != "linux" {
+	if e.info.OSType != "linux" {
 		_ = api.Close()
-		return nil, fmt.Errorf("docker: engine at %s runs %s containers; sandboxes need linux", host, info.OSType)
+		return nil, fmt.Errorf("docker: engine at %s runs %s containers; sandboxes need linux", host, e.info.OSType)
 	}
 	for name, path := range map[string]*string{"init": &e.init, "ask": &e.ask} {
 		if *path, err = lay(cfg.StateDir, name, e.arch); err != nil {
@@ -67,7 +67,7 @@ func connect(ctx context.Context, cfg Config) (*engine, error) {
 }
 
 // describe asks an engine what it is.
-func describe(ctx context.Context, api *client.Client) (info system.Info, version types.Version, err error) {
+func (e *engine) describe(ctx context.Context) (err error) {
 	bound := probeWithin
 	ask := func(what func(context.Context) error) {
 		if err != nil {
@@ -80,26 +80,29 @@ func describe(ctx context.Context, api *client.Client) (info system.Info, versio
 		}
 		bound = describeWithin
 	}
-	ask(func(ctx context.Context) (err error) { _, err = api.Ping(ctx); return err })
-	ask(func(ctx context.Context) (err error) { info, err = api.Info(ctx); return err })
-	ask(func(ctx context.Context) (err error) { version, err = api.ServerVersion(ctx); return err })
-	return info, version, err
+	var version types.Version
+	ask(func(ctx context.Context) error { _, err := e.api.Ping(ctx); return err })
+	ask(func(ctx context.Context) (err error) { e.info, err = e.api.Info(ctx); return err })
+	ask(func(ctx context.Context) (err error) { version, err = e.api.ServerVersion(ctx); return err })
+	ask(func(ctx context.Context) error { return e.askPodman(ctx, version) })
+	e.arch = architecture(e.info.Architecture)
+	return err
 }
 
 // address is where the engine is: as configured, else as the docker command finds it.
-func address(ctx context.Context, cfg Config) (host string, opts []client.Opt, err error) {
+func address(ctx context.Context, cfg Config) (host, base string, opts []client.Opt, err error) {
 	if cfg.Host != "" {
-		return cfg.Host, []client.Opt{client.WithTLSClientConfigFromEnv()}, nil
+		return cfg.Host, endpoint.Candidate{Host: cfg.Host}.URL(), []client.Opt{client.WithTLSClientConfigFromEnv()}, nil
 	}
 	found := endpoint.Find(ctx, endpoint.This(nil))
 	if err := found.Err(); err != nil {
-		return "", nil, fmt.Errorf("docker: %w", err)
+		return "", "", nil, fmt.Errorf("docker: %w", err)
 	}
 	http, err := found.Chosen.Client()
 	if err != nil {
-		return "", nil, fmt.Errorf("docker: %w", err)
+		return "", "", nil, fmt.Errorf("docker: %w", err)
 	}
-	return found.Chosen.Host, []client.Opt{client.WithHTTPClient(http)}, nil
+	return found.Chosen.Host, found.Chosen.URL(), []client.Opt{client.WithHTTPClient(http)}, nil
 }
 
 // architecture turns the kernel's name of a machine into Go's, which images use.

@@ -1,10 +1,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +28,11 @@ type handle struct {
 	engine *engine
 	id     string // of the container
 	user   string // that commands run as
-	env    []string
-	info   sandbox.Info
-	watch  *stopwatch.Stopwatch
+	// runtime is the OCI runtime that runs it.
+	runtime string
+	env     []string
+	info    sandbox.Info
+	watch   *stopwatch.Stopwatch
 
 	gate    chan struct{}
 	release chan struct{} // held by the Release that works
@@ -81,7 +85,7 @@ func (h *handle) start(ctx context.Context) error {
 			return err
 		}
 	}
-	h.env, h.info, h.user = img.env, p.info, p.config.User
+	h.env, h.info, h.user, h.runtime = img.env, p.info, p.config.User, cmp.Or(p.host.Runtime, e.info.DefaultRuntime)
 	h.watch = stopwatch.New(stopwatch.Now, false)
 	h.holds = hold.New(h.watch)
 	made, err := e.api.ContainerCreate(ctx, p.config, p.host, nil, nil, p.name)
@@ -93,13 +97,17 @@ func (h *handle) start(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("docker: start %s: create the container: %w", h.spec.Attempt, err), h.undo(ctx, p.name))
 	}
 	h.id = made.ID
+	for _, w := range made.Warnings {
+		h.info.Notes = append(h.info.Notes, "the engine warns: "+w)
+	}
 	if err := h.bringUp(ctx); err != nil {
 		return errors.Join(startError(h.spec, err), h.undo(ctx, h.id))
 	}
-	if !foreign {
-		return nil
+	err = h.enforced(ctx)
+	if err == nil && foreign {
+		err = h.tryForeign(ctx)
 	}
-	if err := h.tryForeign(ctx); err != nil {
+	if err != nil {
 		h.mu.Lock()
 		h.ending = true
 		l := h.link
@@ -235,7 +243,7 @@ func (h *handle) undo(ctx context.Context, name string) error {
 
 // remove ends a container and removes it with its anonymous volumes.
 func (e *engine) remove(ctx context.Context, id string) error {
-	err := e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	err := e.tryRemove(ctx, id)
 	if !cerrdefs.IsConflict(err) {
 		return err
 	}
@@ -246,6 +254,24 @@ func (e *engine) remove(ctx context.Context, id string) error {
 		return nil
 	case err := <-fail:
 		return ignoreMissing(err)
+	}
+}
+
+// tryRemove asks for it again while Podman says that the container's state is not the right one: it has killed it, and
+// does not know yet that it has ended.
+func (e *engine) tryRemove(ctx context.Context, id string) error {
+	settle, cancel := context.WithTimeout(ctx, stallAfter)
+	defer cancel()
+	for {
+		err := e.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || !strings.Contains(err.Error(), "container state improper") {
+			return err
+		}
+		select {
+		case <-time.After(stallAfter / 100):
+		case <-settle.Done():
+			return err
+		}
 	}
 }
 

@@ -43,12 +43,9 @@ func TestP12_SecretsReachTheCommandOnly(t *testing.T) {
 	if bytes.Contains(raw, []byte(secret)) {
 		t.Errorf("docker inspect shows the secret: %s", raw)
 	}
-	top, err := r.e.api.ContainerTop(t.Context(), id, []string{"-eo", "pid,args"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if list := fmt.Sprint(top.Processes); strings.Contains(list, secret) || !strings.Contains(list, "sleep 1000") {
-		t.Errorf("process list: %s", list)
+	// Not docker top: a rootless engine without cgroups has none.
+	if list := strings.ReplaceAll(b.ok(`cat /proc/[0-9]*/cmdline`), "\x00", " "); strings.Contains(list, secret) || !strings.Contains(list, "sleep 1000") {
+		t.Errorf("process list: %q", list)
 	}
 	// What init itself was given is not there to be read either, by a job of the same user.
 	if out := b.ok(`cat /proc/1/environ /proc/$PPID/environ /proc/1/maps 2>&1 || true`); strings.Contains(out, secret) {
@@ -308,7 +305,7 @@ func TestHardening(t *testing.T) {
 	}
 	// CHOWN 0, DAC_OVERRIDE 1, FOWNER 3, FSETID 4, KILL 5, SETGID 6, SETUID 7, NET_BIND_SERVICE 10
 	want := "CapEff:\t00000000000004fb"
-	if os.Getuid() != 0 {
+	if os.Getuid() != 0 && !r.e.secured("rootless") {
 		want = "CapEff:\t0000000000000000"
 	}
 	if !strings.Contains(status, want) {

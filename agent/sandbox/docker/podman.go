@@ -1,18 +1,38 @@
 package docker
 
 import (
-	"slices"
+	"context"
 	"strings"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/mount"
+
+	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 )
 
 // Podman speaks Docker's API, and says of some requests that it carries them out, but does not, or refuses what it can do
 // when it is said in other words. This file has those words.
 
-func isPodman(v types.Version) bool {
-	return slices.ContainsFunc(v.Components, func(c types.ComponentVersion) bool { return c.Name == "Podman Engine" })
+// askPodman corrects what Podman says in Docker's words by what it says in its own. Of another engine it does nothing.
+func (e *engine) askPodman(ctx context.Context, version types.Version) error {
+	for _, c := range version.Components {
+		v, ok := endpoint.PodmanDetails(c.Name, c.Details)
+		if !ok {
+			continue
+		}
+		p, err := endpoint.AskPodman(ctx, e.api.HTTPClient(), e.base, v)
+		if err != nil {
+			return err
+		}
+		e.podman = true
+		if p.Rootless && !e.secured("rootless") {
+			e.info.SecurityOptions = append(e.info.SecurityOptions, "name=rootless")
+		}
+		e.info.MemoryLimit, e.info.SwapLimit = p.Limits("memory"), e.info.SwapLimit && p.Limits("memory")
+		e.info.PidsLimit = p.Limits("pids")
+		e.info.CPUCfsQuota, e.info.CPUShares = p.Limits("cpu"), p.Limits("cpu")
+	}
+	return nil
 }
 
 // podmanMounts says mounts in other words. Podman writes a mount down as a list with commas and reads that: one whose path

@@ -127,11 +127,24 @@ func (h *handle) keep(c counters) {
 	h.last = c
 }
 
+// questions are the counters that are the container's. Where the engine cannot make a cgroup for it, as a rootless one on
+// cgroup v1 cannot, what it sees is somebody else's, perhaps the whole machine's.
 func (h *handle) questions() []question {
-	if h.engine.info.CgroupVersion == "2" {
+	i := h.engine.info
+	own := map[string]bool{"memory": i.MemoryLimit, "pids": i.PidsLimit, "cpuacct": i.CPUShares}
+	switch {
+	case i.CgroupDriver == "none", !i.MemoryLimit && !i.PidsLimit && !i.CPUShares:
+		return nil
+	case i.CgroupVersion == "2":
 		return cgroup2
 	}
-	return cgroup1
+	var q []question
+	for _, c := range cgroup1 {
+		if controller, _, _ := strings.Cut(strings.TrimPrefix(c.path, cgroupRoot), "/"); own[controller] {
+			q = append(q, c)
+		}
+	}
+	return q
 }
 
 // question is one file of the container's cgroup.

@@ -51,8 +51,12 @@ type Engine struct {
 	Rootless       bool     `json:"rootless,omitempty"`
 	UserNamespaces bool     `json:"userNamespaces,omitempty"`
 	Seccomp        bool     `json:"seccomp"`
-	CPUs           int      `json:"cpus,omitempty"`
-	MemoryBytes    int64    `json:"memoryBytes,omitempty"`
+	// LimitsMemory, LimitsPIDs and LimitsCPU say what its containers can be limited in.
+	LimitsMemory bool  `json:"limitsMemory"`
+	LimitsPIDs   bool  `json:"limitsPids"`
+	LimitsCPU    bool  `json:"limitsCpu"`
+	CPUs         int   `json:"cpus,omitempty"`
+	MemoryBytes  int64 `json:"memoryBytes,omitempty"`
 	// Warnings are the engine's own.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -284,7 +288,10 @@ func Ask(ctx context.Context, c Candidate) (*Engine, error) {
 	var version struct {
 		Version, APIVersion, Os, Arch, KernelVersion string
 		Platform                                     struct{ Name string }
-		Components                                   []struct{ Name string }
+		Components                                   []struct {
+			Name    string
+			Details map[string]string
+		}
 	}
 	var info struct {
 		OperatingSystem, Driver, CgroupDriver, CgroupVersion, DefaultRuntime string
@@ -292,6 +299,7 @@ func Ask(ctx context.Context, c Candidate) (*Engine, error) {
 		SecurityOptions, Warnings                                            []string
 		NCPU                                                                 int
 		MemTotal                                                             int64
+		MemoryLimit, PidsLimit, CPUCfsQuota                                  bool
 	}
 	var wg sync.WaitGroup
 	var errs [2]error
@@ -309,8 +317,20 @@ func Ask(ctx context.Context, c Candidate) (*Engine, error) {
 		Kernel: version.KernelVersion, System: info.OperatingSystem, StorageDriver: info.Driver,
 		CgroupDriver: info.CgroupDriver, CgroupVersion: info.CgroupVersion, DefaultRuntime: info.DefaultRuntime,
 		CPUs: info.NCPU, MemoryBytes: info.MemTotal, Warnings: info.Warnings, Runtimes: []string{},
+		LimitsMemory: info.MemoryLimit, LimitsPIDs: info.PidsLimit, LimitsCPU: info.CPUCfsQuota,
 	}
-	podman := len(version.Components) > 0 && strings.Contains(version.Components[0].Name, "Podman")
+	podman := false
+	for _, part := range version.Components {
+		if v, ok := PodmanDetails(part.Name, part.Details); ok {
+			podman = true
+			p, err := AskPodman(ctx, client, c.URL(), v)
+			if err != nil {
+				return nil, err
+			}
+			e.Rootless = p.Rootless
+			e.LimitsMemory, e.LimitsPIDs, e.LimitsCPU = p.Limits("memory"), p.Limits("pids"), p.Limits("cpu")
+		}
+	}
 	// Debian's engine leaves its platform's name out.
 	if len(version.Components) > 0 && (e.Name == "" || podman) {
 		e.Name = version.Components[0].Name
