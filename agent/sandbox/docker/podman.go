@@ -35,31 +35,31 @@ func (e *engine) askPodman(ctx context.Context, version types.Version) error {
 	return nil
 }
 
-// podmanMounts says mounts in other words. Podman writes a mount down as a list with commas and reads that: one whose path
-// has a comma is said as a bind, which is written with colons. Into a tmpfs it copies what lies below, unless told not to:
-// in our case what is to be hidden.
+// podmanMounts says mounts in other words. Podman writes a mount down as a line of CSV without quoting it and reads that, so
+// that a comma, a quote or a line's end in a path breaks it: binds are said as such, which only a colon breaks. Into a tmpfs
+// it copies what lies below, unless told not to: in our case what is to be hidden.
 func (p *planned) podmanMounts() error {
 	var kept []mount.Mount
 	for _, m := range p.host.Mounts {
-		paths := m.Source + m.Target
+		colon := strings.Contains(m.Source+m.Target, ":")
 		switch {
-		case m.Type == mount.TypeTmpfs && strings.Contains(paths, ":"):
-			return refuse("hidden path", m.Target, "Podman hides no directory that has a colon in its path")
+		case m.Type == mount.TypeTmpfs && colon:
+			return refuse("hidden path", m.Target, "Podman puts nothing over a directory that has a colon in its path")
 		case m.Type == mount.TypeTmpfs:
 			if p.host.Tmpfs == nil {
 				p.host.Tmpfs = make(map[string]string)
 			}
 			p.host.Tmpfs[m.Target] = "ro,notmpcopyup"
-		case !strings.Contains(paths, ","):
-			kept = append(kept, m)
-		case strings.Contains(paths, ":"):
-			return refuse("mount", m.Target, "Podman mounts no path that has a comma and a colon in it")
-		default:
+		case !colon:
 			bind := m.Source + ":" + m.Target
 			if m.ReadOnly {
 				bind += ":ro"
 			}
 			p.host.Binds = append(p.host.Binds, bind)
+		case strings.ContainsAny(m.Source+m.Target, ",\"\r\n"):
+			return refuse("mount", m.Target, "Podman mounts no path that has a colon in it beside a comma, a quote or a line's end")
+		default:
+			kept = append(kept, m)
 		}
 	}
 	p.host.Mounts = kept
