@@ -96,6 +96,23 @@ func (m *machine) checkDocker(context.Context) Check {
 	if e.OS == "linux" && !e.Seccomp {
 		against = append(against, "it filters no system calls (seccomp is off)")
 	}
+	var unlimited []string
+	for _, l := range []struct {
+		what string
+		has  bool
+	}{{"memory", e.LimitsMemory}, {"processes", e.LimitsPIDs}, {"CPU", e.LimitsCPU}} {
+		if !l.has {
+			unlimited = append(unlimited, l.what)
+		}
+	}
+	if e.OS == "linux" && len(unlimited) > 0 {
+		against = append(against, "it cannot limit "+strings.Join(unlimited, ", ")+": a case that declares such a limit is refused, any other has none")
+		if e.Rootless && e.CgroupVersion != "2" {
+			c.Mend = "boot the engine's machine with cgroup v2 (kernel parameter systemd.unified_cgroup_hierarchy=1)"
+		} else if e.Rootless {
+			c.Mend = "let systemd delegate the controllers to the user (https://rootlesscontaine.rs/getting-started/common/cgroup2/), and log in anew"
+		}
+	}
 	if len(against) > 0 {
 		c.Status, c.Evidence = Warn, c.Evidence+": "+strings.Join(against, "; ")
 	}

@@ -29,7 +29,8 @@ func engineWith(change func(*endpoint.Found)) func(context.Context, endpoint.Sys
 	return func(context.Context, endpoint.System) endpoint.Found {
 		c := endpoint.Candidate{Source: endpoint.FromHostVariable, Host: "unix:///d.sock", State: endpoint.Chosen, Reason: "it is named, as for the docker command"}
 		f := endpoint.Found{Candidates: []endpoint.Candidate{c}, Chosen: &c, Engine: &endpoint.Engine{Name: "Docker Engine", Version: "20.10.24",
-			APIVersion: "1.41", OS: "linux", Arch: "amd64", Runtimes: []string{"runc"}, CgroupVersion: "1", CgroupDriver: "cgroupfs", Seccomp: true}}
+			APIVersion: "1.41", OS: "linux", Arch: "amd64", Runtimes: []string{"runc"}, CgroupVersion: "1", CgroupDriver: "cgroupfs", Seccomp: true,
+			LimitsMemory: true, LimitsPIDs: true, LimitsCPU: true}}
 		if change != nil {
 			change(&f)
 		}
@@ -101,6 +102,16 @@ func TestEachCapability(t *testing.T) {
 		{"docker without seccomp", func(_ *testing.T, _, _ string, c *Config) {
 			c.engine = engineWith(func(f *endpoint.Found) { f.Engine.Seccomp = false })
 		}, protocol.CapDocker, Warn, "seccomp is off", ""},
+		{"a rootless engine on cgroup v1", func(_ *testing.T, _, _ string, c *Config) {
+			c.engine = engineWith(func(f *endpoint.Found) {
+				f.Engine.Rootless, f.Engine.LimitsMemory, f.Engine.LimitsPIDs, f.Engine.LimitsCPU = true, false, false, false
+			})
+		}, protocol.CapDocker, Warn, "rootless: it cannot limit memory, processes, CPU: a case that declares such a limit is refused", "cgroup v2"},
+		{"a rootless engine without every controller", func(_ *testing.T, _, _ string, c *Config) {
+			c.engine = engineWith(func(f *endpoint.Found) {
+				f.Engine.CgroupVersion, f.Engine.Rootless, f.Engine.LimitsCPU = "2", true, false
+			})
+		}, protocol.CapDocker, Warn, "it cannot limit CPU:", "delegate"},
 		{"gVisor", func(_ *testing.T, _, _ string, c *Config) {
 			c.engine = engineWith(func(f *endpoint.Found) { f.Engine.Runtimes = []string{"runc", "runsc"} })
 		}, protocol.CapSandbox, OK, "the runtime runsc", ""},

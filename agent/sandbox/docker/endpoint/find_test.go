@@ -175,6 +175,30 @@ func TestF36_HangingProbe(t *testing.T) {
 	}
 }
 
+// TestPodmanSaysMoreInItsOwnAPI checks what Docker's API of a rootless Podman has wrong, and that of the OCI runtimes which it
+// has heard of only the one that it uses is one that a container can have.
+func TestPodmanSaysMoreInItsOwnAPI(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(socketDir(t), "s")
+	mux := http.NewServeMux()
+	mux.Handle("/", engineHandler(
+		`{"Components":[{"Name":"Podman Engine","Details":{"MinAPIVersion":"4.0.0"}}],"Version":"4.3.1","ApiVersion":"1.41","Os":"linux","Arch":"amd64"}`,
+		`{"CgroupDriver":"systemd","CgroupVersion":"2","DefaultRuntime":"crun","MemoryLimit":true,"PidsLimit":true,"CpuCfsQuota":true,
+		"Runtimes":{"crun":{"path":"crun"},"runsc":{"path":"runsc"},"kata":{"path":"kata"}},"SecurityOptions":["name=seccomp,profile=default"]}`))
+	mux.HandleFunc("/v4.0.0/libpod/info", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"host":{"cgroupControllers":["memory","pids"],"security":{"rootless":true}}}`)
+	})
+	engine(t, path, mux)
+	f := find(t.Context(), []Candidate{open(FromPodman, path)}, ProbeTimeout)
+	if f.Chosen == nil {
+		t.Fatal(f.Err())
+	}
+	if e := f.Engine; e.Name != "Podman Engine" || !e.Rootless || !e.LimitsMemory || !e.LimitsPIDs || e.LimitsCPU ||
+		!slices.Equal(e.Runtimes, []string{"crun"}) || len(e.Hardened()) != 0 {
+		t.Errorf("engine: got %+v", e)
+	}
+}
+
 // TestF36_SilentAboutItself checks that an engine which answers, and then hangs over what it is, is cut, and said to be there.
 func TestF36_SilentAboutItself(t *testing.T) {
 	t.Parallel()
