@@ -43,8 +43,8 @@ const (
 	programBound = 3 * time.Second
 	// networkBound is for one request to the coordinator.
 	networkBound = 5 * time.Second
-	// checkBound is for a whole check, above all the others.
-	checkBound = 8 * time.Second
+	// checkBound is for a whole check, above all the others, those of endpoint.Find included.
+	checkBound = 14 * time.Second
 )
 
 // Check is one finding.

@@ -20,9 +20,12 @@ import (
 )
 
 // ProbeTimeout is how long an engine may take to answer (F36). All candidates are asked at the same time. One that has
-// answered has as long again to say what it is: Podman looks at every container for that, and waits for those that are
-// being started.
-const ProbeTimeout = 3 * time.Second
+// answered has DescribeTimeout to say what it is: Podman looks at every container for that, waits for those that are being
+// started, and asks the system for the packages of its parts.
+const (
+	ProbeTimeout    = 3 * time.Second
+	DescribeTimeout = 3 * ProbeTimeout
+)
 
 // MinAPI is the oldest API version that is of use: that of Docker 20.10.
 const MinAPI = "1.41"
@@ -127,17 +130,17 @@ func (f Found) blamed() *Candidate {
 }
 
 // Find asks the open candidates of s and takes the first that answers. It takes ProbeTimeout at most where none does, and
-// twice that where one takes its time to say what it is. That there is no engine is no error: see Found.Err.
+// DescribeTimeout more where one takes its time to say what it is. That there is no engine is no error: see Found.Err.
 func Find(ctx context.Context, s System) Found {
-	return find(ctx, s.Candidates(), ProbeTimeout)
+	return find(ctx, s.Candidates(), ProbeTimeout, DescribeTimeout)
 }
 
-func find(ctx context.Context, candidates []Candidate, timeout time.Duration) Found {
+func find(ctx context.Context, candidates []Candidate, answer, describe time.Duration) Found {
 	engines, errs := make([]*Engine, len(candidates)), make([]error, len(candidates))
 	var wg sync.WaitGroup
 	for i, c := range candidates {
 		if c.State == Open {
-			wg.Go(func() { engines[i], errs[i] = probe(ctx, c, timeout) })
+			wg.Go(func() { engines[i], errs[i] = probe(ctx, c, answer, describe) })
 		}
 	}
 	wg.Wait()
@@ -166,13 +169,13 @@ func find(ctx context.Context, candidates []Candidate, timeout time.Duration) Fo
 	return f
 }
 
-// probe asks an engine whether it is there, and then what it is, each within timeout.
-func probe(ctx context.Context, c Candidate, timeout time.Duration) (*Engine, error) {
+// probe asks an engine whether it is there, and then what it is.
+func probe(ctx context.Context, c Candidate, answer, describe time.Duration) (*Engine, error) {
 	ping := func(ctx context.Context, c Candidate) (*Engine, error) { return nil, Ping(ctx, c) }
-	if _, err := within(ctx, c, &slowError{"it did not answer", timeout}, ping); err != nil {
+	if _, err := within(ctx, c, &slowError{"it did not answer", answer}, ping); err != nil {
 		return nil, err
 	}
-	return within(ctx, c, &slowError{"it answers, but did not say what it is", timeout}, Ask)
+	return within(ctx, c, &slowError{"it answers, but did not say what it is", describe}, Ask)
 }
 
 func within(ctx context.Context, c Candidate, slow *slowError, ask func(context.Context, Candidate) (*Engine, error)) (*Engine, error) {

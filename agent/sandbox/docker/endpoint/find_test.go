@@ -136,7 +136,7 @@ func TestF36_FirstThatAnswers(t *testing.T) {
 	f := find(t.Context(), []Candidate{
 		open(FromDefault, at("stale")), open(FromRootless, at("silent")), open(FromDesktop, at("web")), open(FromColima, at("old")),
 		open(FromRancher, at("gone")), open(FromPodman, at("slow")), open(FromPodman, at("fast")),
-	}, time.Second)
+	}, time.Second, time.Minute)
 	for i, want := range []string{
 		"nobody listens there", "it did not answer within 1s", "it does not answer as an engine does: status 404",
 		`it speaks API "1.40", and 1.41 (Docker 20.10) or newer is needed`, "there is no such socket",
@@ -189,7 +189,7 @@ func TestPodmanSaysMoreInItsOwnAPI(t *testing.T) {
 		fmt.Fprint(w, `{"host":{"cgroupControllers":["memory","pids"],"security":{"rootless":true}}}`)
 	})
 	engine(t, path, mux)
-	f := find(t.Context(), []Candidate{open(FromPodman, path)}, ProbeTimeout)
+	f := find(t.Context(), []Candidate{open(FromPodman, path)}, time.Minute, time.Minute)
 	if f.Chosen == nil {
 		t.Fatal(f.Err())
 	}
@@ -208,8 +208,8 @@ func TestF36_SilentAboutItself(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}))
-	f := find(t.Context(), []Candidate{open(FromDefault, path)}, 2*time.Second)
-	if got, want := f.Candidates[0].Reason, "it answers, but did not say what it is within 2s"; f.Chosen != nil || got != want {
+	f := find(t.Context(), []Candidate{open(FromDefault, path)}, time.Minute, time.Second)
+	if got, want := f.Candidates[0].Reason, "it answers, but did not say what it is within 1s"; f.Chosen != nil || got != want {
 		t.Errorf("chosen %v, reason %q, want %q", f.Chosen, got, want)
 	}
 }
@@ -221,7 +221,7 @@ func TestF36_Cancelled(t *testing.T) {
 	silent(t, path)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if f := find(ctx, []Candidate{open(FromDefault, path)}, time.Hour); f.Chosen != nil {
+	if f := find(ctx, []Candidate{open(FromDefault, path)}, time.Hour, time.Hour); f.Chosen != nil {
 		t.Errorf("got %v", f.Chosen)
 	}
 }
@@ -269,7 +269,7 @@ func TestF36_Permission(t *testing.T) {
 	if err := os.Chmod(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	f := find(t.Context(), []Candidate{open(FromDefault, path)}, ProbeTimeout)
+	f := find(t.Context(), []Candidate{open(FromDefault, path)}, ProbeTimeout, DescribeTimeout)
 	if f.Chosen != nil || f.Candidates[0].Reason != "this user may not open it" || !strings.Contains(f.Candidates[0].Mend, "usermod") {
 		t.Errorf("got %+v", f.Candidates[0])
 	}
