@@ -9,10 +9,15 @@ import (
 	"github.com/everdict/everdict/agent/sandbox"
 )
 
-// limitFiles are where the kernel says what a container is limited to, in each version of cgroups.
-var limitFiles = map[string][2]string{
-	"memory": {"memory/memory.limit_in_bytes", "memory.max"},
-	"pids":   {"pids/pids.max", "pids.max"},
+// kernelLimit is a limit of a container as the kernel has it.
+type kernelLimit struct {
+	name   string // as refusals say it
+	v1, v2 string // the file that holds it, by the version of cgroups
+}
+
+var kernelLimits = map[string]kernelLimit{
+	"memory": {"memory limit", "memory/memory.limit_in_bytes", "memory.max"},
+	"pids":   {"process limit", "pids/pids.max", "pids.max"},
 }
 
 // enforced looks whether the kernel has the limits that the engine was asked for: an engine may say yes and leave one out,
@@ -22,17 +27,17 @@ func (h *handle) enforced(ctx context.Context) error {
 	if !kernelIsHosts(h.runtime) {
 		return nil // its cgroup files are those of a kernel of its own
 	}
-	version := 0
-	if h.engine.info.CgroupVersion == "2" {
-		version = 1
-	}
 	h.mu.Lock()
 	link := h.link
 	h.mu.Unlock()
 	answers := make(map[string]<-chan fileAnswer)
 	for _, l := range h.info.Limits {
-		if files, ok := limitFiles[l.Name]; ok {
-			answers[l.Name] = link.file(cgroupRoot + files[version])
+		if k, ok := kernelLimits[l.Name]; ok {
+			file := k.v1
+			if h.engine.info.CgroupVersion == "2" {
+				file = k.v2
+			}
+			answers[l.Name] = link.file(cgroupRoot + file)
 		}
 	}
 	silent, end := stall()
@@ -56,7 +61,7 @@ func (h *handle) enforced(ctx context.Context) error {
 		case a.errno != 0, has == "", n != nil && *n <= l.Value:
 			kept = append(kept, l)
 		case !l.Default:
-			return refuse(l.Name+" limit", fmt.Sprint(l.Value), fmt.Sprintf("the engine took it, and the kernel says %s", has))
+			return refuse(kernelLimits[l.Name].name, fmt.Sprint(l.Value), fmt.Sprintf("the engine took it, and the kernel says %s", has))
 		default:
 			h.info.Notes = append(h.info.Notes, fmt.Sprintf("the engine has not set the limit of %s: the kernel says %s", l.Name, has))
 		}

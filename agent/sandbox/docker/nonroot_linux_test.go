@@ -34,7 +34,8 @@ func TestF22_WorkspaceCanBeRemoved(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	st, err := os.Stat("/var/run/docker.sock")
+	host := engineOf(t).host
+	st, err := os.Stat(strings.TrimPrefix(host, "unix://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestF22_WorkspaceCanBeRemoved(t *testing.T) {
 			t.Parallel()
 			cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^TestF22_WorkspaceCanBeRemoved$")
 			cmd.Dir = dir
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "EVERDICT_TEST_USER=" + c.user,
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + dir, "DOCKER_HOST=" + host, "EVERDICT_TEST_USER=" + c.user,
 				"XDG_CACHE_HOME=" + filepath.Join(dir, fmt.Sprint("cache-", rand.Text()))}
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.uid, Gid: c.uid, Groups: []uint32{group}}}
 			out, err := cmd.CombinedOutput()
