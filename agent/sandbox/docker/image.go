@@ -26,6 +26,9 @@ type pulled struct {
 
 // ensure returns the image, after pulling it when the engine does not have it.
 func (e *engine) ensure(ctx context.Context, cfg Config, name string, log io.Writer) (pulled, error) {
+	if _, err := reference.ParseAnyReference(name); err != nil {
+		return pulled{}, &sandbox.ImageError{Image: name, Words: err.Error()}
+	}
 	img, err := e.inspect(ctx, name)
 	if cerrdefs.IsNotFound(err) {
 		if err := e.pull(ctx, cfg, name, log); err != nil {
@@ -34,7 +37,8 @@ func (e *engine) ensure(ctx context.Context, cfg Config, name string, log io.Wri
 		img, err = e.inspect(ctx, name)
 	}
 	if err != nil {
-		if cerrdefs.IsInvalidArgument(err) || cerrdefs.IsNotFound(err) {
+		// Podman has no status of its own for a name that is none.
+		if cerrdefs.IsInvalidArgument(err) || cerrdefs.IsNotFound(err) || strings.Contains(err.Error(), "invalid reference format") {
 			return pulled{}, &sandbox.ImageError{Image: name, Words: words(err)}
 		}
 		return pulled{}, fmt.Errorf("docker: inspect image %s: %w", name, err)
@@ -121,8 +125,8 @@ func (e *engine) pull(ctx context.Context, cfg Config, name string, log io.Write
 }
 
 func (e *engine) pullOnce(ctx context.Context, cfg Config, ref reference.Named, auth string, log io.Writer) error {
-	if !cfg.AllowEmulation {
-		// The list of platforms is a few KiB: a mismatch is refused before layers come.
+	if !cfg.AllowEmulation && !e.podman {
+		// The list of platforms is a few KiB: a mismatch is refused before layers come. Podman does not ask for it.
 		list, err := e.api.DistributionInspect(ctx, ref.String(), auth)
 		if err == nil {
 			var has []string
@@ -194,7 +198,7 @@ func judge(words string) verdict {
 	}
 	switch {
 	case has("manifest unknown", "name unknown", "not found", "does not exist", "no such image", "unauthorized", "denied",
-		"authentication required", "no basic auth credentials", "invalid reference", "no matching manifest", "invalid repository name",
+		"authentication required", "no basic auth credentials", "invalid reference", "no matching manifest", "no image found in", "invalid repository name",
 		"name invalid", "does not match the specified platform", "unsupported manifest media type", "server gave http response to https client",
 		"certificate signed by unknown authority"):
 		// "no such host" never says "not found"; a registry's 404 does.

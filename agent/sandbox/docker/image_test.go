@@ -58,6 +58,7 @@ func TestF16_Judge(t *testing.T) {
 		"pull access denied for nope, repository does not exist or may require 'docker login': denied: requested access ...": permanent,
 		"unauthorized: authentication required":                                                                              permanent,
 		"no matching manifest for linux/arm64/v8 in the manifest list entries":                                               permanent,
+		`choosing an image from manifest list docker://x: no image found in image index for architecture arm64, OS linux`:    permanent,
 		"Get \"https://registry.invalid/v2/\": x509: certificate signed by unknown authority":                                permanent,
 		"Get \"https://registry.invalid/v2/\": dial tcp: lookup registry.invalid: no such host":                              silent,
 		"Get \"http://localhost:1/v2/\": dial tcp 127.0.0.1:1: connect: connection refused":                                  silent,
@@ -77,6 +78,7 @@ type fakeEngine struct {
 	host      string
 	platforms []string // of the image in the registry
 	answers   []string // of pulls, in order: an error's words, or "" for success
+	podman    bool
 
 	mu    sync.Mutex
 	pulls int
@@ -98,6 +100,12 @@ func newFakeEngine(t *testing.T, f *fakeEngine) *fakeEngine {
 		case p == "/_ping":
 		case path.Base(p) == "info":
 			reply(w, 200, system.Info{OSType: "linux", Architecture: "x86_64", PidsLimit: true, MemTotal: 8 << 30})
+		case path.Base(p) == "version" && f.podman:
+			reply(w, 200, map[string]any{"Components": []any{map[string]any{"Name": "Podman Engine", "Details": map[string]string{"MinAPIVersion": "4.0.0"}}}})
+		case path.Base(p) == "version", path.Base(p) == "_ping":
+			reply(w, 200, map[string]any{})
+		case strings.Contains(p, "/distribution/") && f.podman:
+			reply(w, 404, map[string]string{"message": "Not Found"})
 		case strings.Contains(p, "/distribution/"):
 			var list []map[string]string
 			for _, s := range f.platforms {
@@ -185,7 +193,16 @@ func TestF21_ForeignArchitectureIsRefusedBeforeThePull(t *testing.T) {
 
 func TestF16_TransientPullsAreTriedAgain(t *testing.T) {
 	t.Parallel()
-	f := newFakeEngine(t, &fakeEngine{platforms: []string{"linux/amd64"}, answers: []string{"unexpected EOF", ""}})
+	for _, podman := range []bool{false, true} { // which asks no registry for the platforms of an image
+		t.Run(fmt.Sprintf("podman %v", podman), func(t *testing.T) {
+			t.Parallel()
+			transientPull(t, &fakeEngine{podman: podman, platforms: []string{"linux/amd64"}, answers: []string{"unexpected EOF", ""}})
+		})
+	}
+}
+
+func transientPull(t *testing.T, f *fakeEngine) {
+	newFakeEngine(t, f)
 	cfg := Config{Host: f.host, PullTimeout: patience}
 	e, err := connect(t.Context(), cfg)
 	if err != nil {
