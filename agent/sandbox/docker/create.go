@@ -52,6 +52,10 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		info: sandbox.Info{Driver: Name, Enclosure: "container", Freezer: "pause", Hidden: spec.Hide, Asker: askPath,
 			Image: spec.Image, ImageDigest: img.digest, Platform: img.platform},
 	}
+	if !e.ownCgroups() {
+		p.info.Freezer = "sigstop" // by process 1
+		p.info.Notes = append(p.info.Notes, "the engine makes no cgroup for a container: it cannot be paused, only stopped, and its usage is unknown")
+	}
 	if img.arch != e.arch {
 		p.info.Emulated = true
 		p.info.Notes = append(p.info.Notes, fmt.Sprintf("the image is for %s and is emulated on %s", img.platform, e.arch))

@@ -151,6 +151,12 @@ func TestF22_RootlessPodman(t *testing.T) {
 	if len(p.info.Limits) != 1 || p.info.Limits[0].Name != "memory" || !strings.Contains(fmt.Sprint(p.info.Notes), "pids controller") {
 		t.Errorf("limits %+v, notes %q", p.info.Limits, p.info.Notes)
 	}
+	if p.info.Freezer != "pause" {
+		t.Errorf("it is frozen by %q", p.info.Freezer)
+	}
+	if p, err := plan(Config{}, podman(t, true), s, pulled{arch: e.arch}, "me"); err != nil || p.info.Freezer != "sigstop" || len(p.info.Limits) != 0 {
+		t.Errorf("without any controller: %+v, %v", p.info, err)
+	}
 	for _, declare := range []sandbox.Resources{{PIDs: 10}, {CPUMillis: 100}} {
 		s.Resources = declare
 		var not *sandbox.UnsupportedError

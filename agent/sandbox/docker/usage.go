@@ -127,17 +127,16 @@ func (h *handle) keep(c counters) {
 	h.last = c
 }
 
-// questions are the counters that are the container's. Where the engine cannot make a cgroup for it, as a rootless one on
-// cgroup v1 cannot, what it sees is somebody else's, perhaps the whole machine's.
+// questions are the counters that are the container's own.
 func (h *handle) questions() []question {
 	i := h.engine.info
-	own := map[string]bool{"memory": i.MemoryLimit, "pids": i.PidsLimit, "cpuacct": i.CPUShares}
 	switch {
-	case i.CgroupDriver == "none", !i.MemoryLimit && !i.PidsLimit && !i.CPUShares:
+	case !h.engine.ownCgroups():
 		return nil
 	case i.CgroupVersion == "2":
 		return cgroup2
 	}
+	own := map[string]bool{"memory": i.MemoryLimit, "pids": i.PidsLimit, "cpuacct": i.CPUShares}
 	var q []question
 	for _, c := range cgroup1 {
 		if controller, _, _ := strings.Cut(strings.TrimPrefix(c.path, cgroupRoot), "/"); own[controller] {
@@ -145,6 +144,12 @@ func (h *handle) questions() []question {
 		}
 	}
 	return q
+}
+
+// ownCgroups reports whether the engine can make a cgroup for a container. Where it cannot, as a rootless one on cgroup v1,
+// it cannot pause either, and the counters that a container sees are somebody else's, perhaps the whole machine's.
+func (e *engine) ownCgroups() bool {
+	return e.info.CgroupDriver != "none" && (e.info.MemoryLimit || e.info.PidsLimit || e.info.CPUShares)
 }
 
 // question is one file of the container's cgroup.
