@@ -86,6 +86,9 @@ func (m *machine) checkDocker(context.Context) Check {
 	if e.Rootless {
 		c.Evidence += ", rootless"
 	}
+	if e.UserNamespaces {
+		c.Evidence += ", users are shifted"
+	}
 	var against []string
 	if f.Chosen.Warning != "" {
 		against = append(against, f.Chosen.Warning)

@@ -102,6 +102,9 @@ func TestEachCapability(t *testing.T) {
 		{"docker without seccomp", func(_ *testing.T, _, _ string, c *Config) {
 			c.engine = engineWith(func(f *endpoint.Found) { f.Engine.Seccomp = false })
 		}, protocol.CapDocker, Warn, "seccomp is off", ""},
+		{"an engine that shifts users", func(_ *testing.T, _, _ string, c *Config) {
+			c.engine = engineWith(func(f *endpoint.Found) { f.Engine.UserNamespaces = true })
+		}, protocol.CapDocker, OK, "cgroupfs, users are shifted", ""},
 		{"a rootless engine on cgroup v1", func(_ *testing.T, _, _ string, c *Config) {
 			c.engine = engineWith(func(f *endpoint.Found) {
 				f.Engine.Rootless, f.Engine.LimitsMemory, f.Engine.LimitsPIDs, f.Engine.LimitsCPU = true, false, false, false
