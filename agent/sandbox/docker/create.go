@@ -85,6 +85,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		LogConfig:      container.LogConfig{Type: "none"}, // what init writes is no log
 		OomScoreAdj:    500,                               // when the host runs out, jobs go before the runner
 		IpcMode:        "private",
+		Tmpfs:          make(map[string]string),
 		Mounts: []mount.Mount{
 			{Type: mount.TypeBind, Source: spec.Dir, Target: spec.Dir},
 			{Type: mount.TypeBind, Source: e.init, Target: initPath, ReadOnly: true},
@@ -108,7 +109,7 @@ func plan(cfg Config, e *engine, spec sandbox.Spec, img pulled, by owner) (plann
 		p.host.CapAdd = rootCapabilities
 	}
 	if cfg.ReadonlyRoot {
-		p.host.Tmpfs = map[string]string{"/tmp": "rw,nosuid,nodev,mode=1777"}
+		p.host.Tmpfs["/tmp"] = "rw,nosuid,nodev,mode=1777"
 	}
 	for _, hide := range spec.Hide {
 		if hide != spec.Dir && within(hide, spec.Dir) {

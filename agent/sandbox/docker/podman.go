@@ -37,8 +37,12 @@ func (e *engine) askPodman(ctx context.Context, version types.Version) error {
 
 // podmanMounts says mounts in other words. Podman writes a mount down as a line of CSV without quoting it and reads that, so
 // that a comma, a quote or a line's end in a path breaks it: binds are said as such, which only a colon breaks. Into a tmpfs
-// it copies what lies below, unless told not to: in our case what is to be hidden.
+// it copies what lies below, unless told not to: in our case what is to be hidden. And over a read-only root it puts
+// directories that can be written, unless there is something.
 func (p *planned) podmanMounts() error {
+	if p.host.ReadonlyRootfs {
+		p.host.Tmpfs["/run"], p.host.Tmpfs["/var/tmp"] = "ro", "ro"
+	}
 	var kept []mount.Mount
 	for _, m := range p.host.Mounts {
 		colon := strings.Contains(m.Source+m.Target, ":")
@@ -46,9 +50,6 @@ func (p *planned) podmanMounts() error {
 		case m.Type == mount.TypeTmpfs && colon:
 			return refuse("hidden path", m.Target, "Podman puts nothing over a directory that has a colon in its path")
 		case m.Type == mount.TypeTmpfs:
-			if p.host.Tmpfs == nil {
-				p.host.Tmpfs = make(map[string]string)
-			}
 			p.host.Tmpfs[m.Target] = "ro,notmpcopyup"
 		case !colon:
 			bind := m.Source + ":" + m.Target
