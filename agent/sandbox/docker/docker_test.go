@@ -46,10 +46,12 @@ func ready() error {
 }
 
 func TestConformance(t *testing.T) {
+	// Each case has a driver of its own. The engine is looked for once: Podman takes its time to say what it is.
+	host := engineOf(t).host
 	for _, c := range []struct{ name, image string }{{"busybox", busybox}, {"debian", debian}} {
 		t.Run(c.name, func(t *testing.T) {
 			sandboxtest.Run(t, sandboxtest.Lane{
-				New:   func(t *testing.T, slots int) sandbox.Driver { return New(Config{Slots: slots}) },
+				New:   func(t *testing.T, slots int) sandbox.Driver { return New(Config{Host: host, Slots: slots}) },
 				Adapt: func(s *sandbox.Spec) { s.Image = c.image },
 			})
 		})
