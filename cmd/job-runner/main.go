@@ -16,6 +16,7 @@
 //	EVERDICT_CA_FILE          PEM file of certificates to trust beside the system's
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
+//	EVERDICT_SHARED_MACHINE   true: this is no container, and others' work is beside it
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
@@ -41,6 +42,7 @@ import (
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/agent/sandbox/unit"
 	"github.com/everdict/everdict/cmd/member"
@@ -141,10 +143,15 @@ func run(ctx context.Context, getenv func(string) string) error {
 		log.Warn("other programs of this user can look into the runner", "err", err)
 	}
 	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
-	// The container is the enclosure, and there is nothing of others in it to hide.
-	processes := process.New(process.Config{NoMask: true})
+	shared, image := getenv("EVERDICT_SHARED_MACHINE") == "true", getenv("EVERDICT_IMAGE")
+	// In a container that is the enclosure, there is nothing of others to hide.
+	processes := process.New(process.Config{NoMask: !shared})
 	defer processes.Close()
-	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
+	var plain, images sandbox.Driver = processes, nil
+	if !shared {
+		container := &unit.Driver{Driver: processes, Image: image, By: "the cluster"}
+		plain, images = container, container
+	}
 	var printed error
 	r := agent.New(agent.Config{
 		Undelivered: func(run string, _ int64, result []byte) {
@@ -153,9 +160,9 @@ func run(ctx context.Context, getenv func(string) string) error {
 		},
 		URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
 		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
-		Capabilities: capabilities(ctx, sandbox.Image != ""),
+		Capabilities: capabilities(ctx, image != ""),
 		StateDir:     filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
-		Driver: sandbox, Images: sandbox, Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
+		Driver: plain, Images: images, Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
 	})
 	go func() {
 		<-ctx.Done()

@@ -26,8 +26,6 @@ const (
 	// pause and longestPause are between two tries while the cluster does not answer.
 	pause        = 250 * time.Millisecond
 	longestPause = 5 * time.Second
-	// evalFailed is the status of an evaluation that Nomad has given up.
-	evalFailed = "failed"
 )
 
 // job is what the cluster has for one unit.
@@ -163,7 +161,7 @@ func (p *provider) fill(ctx context.Context, j *job) error {
 		return p.err("list the evaluations", err)
 	}
 	for _, e := range evals {
-		if (len(e.FailedTGAllocs) > 0 || e.Status == evalFailed) && (j.eval == nil || e.ModifyIndex >= j.eval.ModifyIndex) {
+		if (len(e.FailedTGAllocs) > 0 || e.Status == api.EvalStatusFailed) && (j.eval == nil || e.ModifyIndex >= j.eval.ModifyIndex) {
 			j.eval = e
 		}
 	}
