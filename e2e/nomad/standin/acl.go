@@ -17,7 +17,7 @@ type rules struct {
 		Name         string `hcl:",key"`
 		Policy       string
 		Capabilities []string
-		Variables    []struct {
+		Variables    *struct {
 			Paths []struct {
 				Path         string `hcl:",key"`
 				Capabilities []string
@@ -111,14 +111,12 @@ func (can rights) variable(ns, path, capability string) bool {
 	}
 	for _, r := range can.of {
 		for _, n := range r.Namespaces {
-			if !glob(n.Name, ns) {
+			if !glob(n.Name, ns) || n.Variables == nil {
 				continue
 			}
-			for _, v := range n.Variables {
-				for _, p := range v.Paths {
-					if glob(p.Path, path) && slices.Contains(p.Capabilities, capability) {
-						return true
-					}
+			for _, p := range n.Variables.Paths {
+				if glob(p.Path, path) && slices.Contains(p.Capabilities, capability) {
+					return true
 				}
 			}
 		}

@@ -73,6 +73,7 @@ func (c *Cluster) handler() http.Handler {
 		"PUT /v1/job/{id}/plan":        c.plan,
 		"GET /v1/job/{id}/allocations": c.allocations,
 		"GET /v1/job/{id}/evaluations": c.evaluations,
+		"GET /v1/allocations":          c.allAllocations,
 		"PUT /v1/allocation/{id}/stop": c.stopAllocation,
 		"GET /v1/client/fs/logs/{id}":  c.logs,
 		"GET /v1/var/{path...}":        c.variable,
@@ -369,6 +370,22 @@ func (c *Cluster) allocations(k *call) (any, error) {
 	all := []*api.AllocationListStub{}
 	for _, a := range c.s.Allocs {
 		if a.Namespace == k.ns && a.JobID == k.PathValue("id") {
+			all = append(all, a.Stub())
+		}
+	}
+	return all, nil
+}
+
+func (c *Cluster) allAllocations(k *call) (any, error) {
+	if err := k.need("read-job"); err != nil {
+		return nil, err
+	}
+	if err := c.block(k, "allocs"); err != nil {
+		return nil, err
+	}
+	all := []*api.AllocationListStub{}
+	for _, a := range c.s.Allocs {
+		if a.Namespace == k.ns {
 			all = append(all, a.Stub())
 		}
 	}

@@ -1,0 +1,309 @@
+package nomad
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+)
+
+// change adapts a house and its runtime before they start.
+type change func(*coordinator.Config, *protocol.RuntimeSpec)
+
+// launching is a house that launches on a cluster, with the runtime "cluster".
+func launching(t *testing.T, c *cluster, changes ...change) *house.House {
+	t.Helper()
+	h := &house.House{T: t, Address: house.FreeAddress(t), Config: coordinator.Config{DataDir: t.TempDir(), Version: "test", Log: house.Log(t, "coordinator")}}
+	house.Quick(&h.Config)
+	h.Config.Launch = coordinator.Launch{URL: h.URL(), NomadHostNetwork: true, Grace: 2 * time.Second, PendingTimeout: 5 * time.Second}
+	perCore := 1000
+	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: c.url, Image: made.runnerImage, Namespace: c.ns,
+		AuthSecret: "nomad-token", CPUMHzPerCore: &perCore}
+	for _, f := range changes {
+		f(&h.Config, &spec)
+	}
+	h.Start()
+	t.Cleanup(h.Stop)
+	if err := h.Client.SetSecret(context.Background(), "nomad-token", protocol.SecretRequest{Value: c.token}); err != nil {
+		t.Fatal(err)
+	}
+	register(t, h, spec)
+	return h
+}
+
+func register(t *testing.T, h *house.House, spec protocol.RuntimeSpec) {
+	t.Helper()
+	doc, err := json.Marshal(spec)
+	if err == nil {
+		_, err = h.Client.RegisterRuntime(context.Background(), doc)
+	}
+	if err != nil {
+		t.Fatalf("register the runtime: %v", err)
+	}
+}
+
+// gate is what a script waits for, as a shell command, until open is called.
+func gate(t *testing.T) (wait string, open func()) {
+	t.Helper()
+	var opened atomic.Bool
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !opened.Load() {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return "until wget -q -O /dev/null " + s.URL + " 2>/dev/null; do sleep 0.1; done", func() { opened.Store(true) }
+}
+
+// on is a run of the scripted agent on the cluster.
+func on(script string) *protocol.RunRequest {
+	r := house.Scripted(script)
+	r.Runtime = "cluster"
+	r.Case.Resources = &protocol.Resources{CPU: 50, MemoryMB: 64}
+	return r
+}
+
+// logOf is the log of a run.
+func logOf(t *testing.T, h *house.House, id string) string {
+	t.Helper()
+	r, err := h.Client.RawLog(t.Context(), id, protocol.LogQuery{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// done checks a run that is to succeed at its first attempt.
+func done(t *testing.T, run protocol.Run) {
+	t.Helper()
+	if run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+		t.Fatalf("the run is %s, attempt %d, %+v; want it done at the first", run.Status, run.Attempt, run.Failure)
+	}
+}
+
+// failed checks the failure of a run that is over.
+func failed(t *testing.T, run protocol.Run, class, reason string, words ...string) {
+	t.Helper()
+	f := run.Failure
+	if run.Status != protocol.StatusFailed || f == nil || f.Class != class || f.Reason != reason {
+		t.Fatalf("the run is %s, %+v; want it failed as %s/%s", run.Status, f, class, reason)
+	}
+	for _, w := range words {
+		if !strings.Contains(f.Message, w) {
+			t.Errorf("the failure says %q, want %q in it", f.Message, w)
+		}
+	}
+}
+
+// blocked waits until a run's placement has words in it.
+func blocked(t *testing.T, h *house.House, id, words string) {
+	t.Helper()
+	h.Until(id, id+" waits: "+words, func(r protocol.Run) bool {
+		return r.Placement != nil && strings.Contains(r.Placement.BlockedReason, words)
+	})
+}
+
+// once makes the first attempt the last.
+func once(c *coordinator.Config, _ *protocol.RuntimeSpec) { c.Lease.MaxAttempts = 1 }
+
+// TestP12_ARunOnTheCluster: it succeeds in an allocation of its own, with evidence. The
+// job is given what the case declares and no credential, and the token cannot be read
+// from what the cluster shows of it.
+func TestP12_ARunOnTheCluster(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c)
+	wait, open := gate(t)
+	id := h.Submit(on("say hello from an allocation\nrun cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; id -u; env; " + wait))
+	h.Running(id)
+	unit := fleet.UnitName(id, 1)
+	checkJob(t, c, unit)
+	open()
+	run := h.Settled(id)
+	done(t, run)
+	if run.Placement.Runtime == nil || run.Placement.Runtime.ID != "cluster" || run.Provenance.RunnerLabel != unit {
+		t.Errorf("placement %+v, provenance %+v; want the runtime and the unit", run.Placement, run.Provenance)
+	}
+	log := logOf(t, h, id)
+	for _, want := range []string{"67108864", "20250"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log lacks %q: want the declared memory as the limit, and a user that is not root:\n%s", want, log)
+		}
+	}
+	for _, secret := range []string{protocol.JoinTokenPrefix, protocol.RunnerTokenPrefix, c.token, "NOMAD_"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("the job's environment has %s...:\n%s", secret, log)
+		}
+	}
+	c.empty(t)
+}
+
+// checkJob reads what the cluster shows of a unit, which is everybody's who may read
+// jobs.
+func checkJob(t *testing.T, c *cluster, unit string) {
+	t.Helper()
+	q := &api.QueryOptions{Namespace: c.ns}
+	j, _, err := c.Jobs().Info(unit, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{protocol.JoinTokenPrefix, protocol.RunnerTokenPrefix, c.token} {
+		if strings.Contains(string(doc), secret) {
+			t.Errorf("the job shows %s...", secret)
+		}
+	}
+	g := j.TaskGroups[0]
+	if *g.RestartPolicy.Attempts != 0 || *g.ReschedulePolicy.Attempts != 0 || *g.ReschedulePolicy.Unlimited || *g.Disconnect.Replace {
+		t.Errorf("the cluster may run it again: %+v %+v %+v", g.RestartPolicy, g.ReschedulePolicy, g.Disconnect)
+	}
+	if r := g.Tasks[0].Resources; *r.CPU != 50 || *r.MemoryMB != 64 {
+		t.Errorf("resources %+v, want 50 MHz (0.05 of a core of 1,000) and 64 MiB", r)
+	}
+	v, _, err := c.Variables().Read("nomad/jobs/"+unit+"/unit/runner", q)
+	if err != nil || !strings.HasPrefix(v.Items["token"], protocol.JoinTokenPrefix) {
+		t.Errorf("the unit's variable is %+v, %v; want its token there", v, err)
+	}
+}
+
+// TestARunAsAProcess: the runner's program is on the client, and needs no container.
+func TestARunAsAProcess(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
+		s.Driver, s.Command, s.Image = protocol.NomadRawExec, made.runner, ""
+	})
+	req := on("run env")
+	req.Case.Resources = nil
+	id := h.Submit(req)
+	done(t, h.Settled(id))
+	if log := logOf(t, h, id); strings.Contains(log, "NOMAD_") || strings.Contains(log, "EVERDICT_API_URL") {
+		t.Errorf("the job has the runner's variables:\n%s", log)
+	}
+	c.empty(t)
+}
+
+// TestTheImageOfACase: the runner is brought into it.
+func TestTheImageOfACase(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c)
+	req := on("run ls /usr/local/bin/job-runner || echo not the runtime's image")
+	req.Case.Image = caseImage
+	id := h.Submit(req)
+	done(t, h.Settled(id))
+	if log := logOf(t, h, id); !strings.Contains(log, "not the runtime's image") {
+		t.Errorf("log %q", log)
+	}
+	c.empty(t)
+}
+
+// TestTheLimitHolds: a pool of two never has three allocations, whoever waits is told
+// so, and all runs are done.
+func TestTheLimitHolds(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
+		two := 2
+		s.MaxConcurrent = &two
+	})
+	wait, open := gate(t)
+	var ids []string
+	for range 5 {
+		ids = append(ids, h.Submit(on("run "+wait)))
+	}
+	h.Running(ids[0])
+	h.Running(ids[1])
+	blocked(t, h, ids[4], "waits for a slot: 2 of 2 in use")
+	open()
+	house.Eventually(t, "all are done, at most two at a time", func() bool {
+		all, _, err := c.Client.Allocations().List(&api.QueryOptions{Namespace: c.ns})
+		alive := 0
+		for _, a := range all {
+			if a.ClientStatus == api.AllocClientStatusRunning {
+				alive++
+			}
+		}
+		if err != nil || alive > 2 {
+			t.Fatalf("%d allocations run at a time, %v; want at most 2", alive, err)
+		}
+		for _, id := range ids {
+			if !h.Run(id).Status.Terminal() {
+				return false
+			}
+		}
+		return true
+	})
+	for _, id := range ids {
+		done(t, h.Run(id))
+	}
+	c.empty(t)
+}
+
+// TestP4_TheCoordinatorIsRestarted: a run in its allocation does not notice, one that
+// waits is launched by the next life, and no unit is made twice.
+func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
+		one := 1
+		s.MaxConcurrent = &one
+	})
+	wait, open := gate(t)
+	first, second := h.Submit(on("run "+wait)), h.Submit(on("run "+wait))
+	h.Running(first)
+	h.Stop()
+	h.Start()
+	h.Until(first, "it runs on", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning })
+	blocked(t, h, second, "waits for a slot: 1 of 1 in use")
+	open()
+	for _, id := range []string{first, second} {
+		done(t, h.Settled(id))
+	}
+	c.empty(t)
+}
+
+// TestP5_AResultThatNobodyTook: the coordinator is away when the run ends, and its
+// allocation does not wait for it. The result is taken from the output, after the
+// sentinel.
+func TestP5_AResultThatNobodyTook(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
+		s.Image = made.impatientImage
+		// What runs is lost only if nobody looks at the cluster within the lease.
+		cfg.Lease.TTL, cfg.Timing.LeaseTTL = 30*time.Second, 30*time.Second
+	})
+	wait, open := gate(t)
+	id := h.Submit(on("run " + wait))
+	h.Running(id)
+	h.Stop()
+	open()
+	house.Eventually(t, "the allocation has ended", func() bool {
+		all, err := c.allocs(fleet.UnitName(id, 1))
+		return err == nil && len(all) == 1 && all[0].ClientStatus != api.AllocClientStatusRunning
+	})
+	h.Start()
+	done(t, h.Settled(id))
+	c.empty(t)
+}
