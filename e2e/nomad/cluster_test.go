@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -46,6 +47,11 @@ var made struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// They wait for leases and graces far more than they work.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	for _, name := range []string{made.unitImage, made.runnerImage, made.impatientImage} {
 		if name != "" {

@@ -208,11 +208,11 @@ func TestTheImageOfACase(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	req := on("run ls /usr/local/bin/job-runner || echo not the runtime's image")
+	req := on("run ls /usr/local/bin/job-runner || echo in another image")
 	req.Case.Image = caseImage
 	id := h.Submit(req)
 	done(t, h.Settled(id))
-	if log := logOf(t, h, id); !strings.Contains(log, "not the runtime's image") {
+	if log := logOf(t, h, id); !strings.Contains(log, "in another image") {
 		t.Errorf("log %q", log)
 	}
 	c.empty(t)

@@ -59,47 +59,37 @@ func TestF15_MemoryRunsOut(t *testing.T) {
 	c.empty(t)
 }
 
-// TestF17_AnAllocationIsStopped: by a person, with nomad alloc stop, after which Nomad
+// TestF17_AnAllocationIsTakenAway: by a person, with nomad alloc stop, after which Nomad
 // makes another one. That one is stopped, does not get the run, and is not taken for the
-// unit; the run is tried again in a unit of its own.
-func TestF17_AnAllocationIsStopped(t *testing.T) {
+// unit. And with nomad job stop -purge: nobody knows what became of it, and the lease
+// runs out. Either run is tried again in a unit of its own.
+func TestF17_AnAllocationIsTakenAway(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
 	wait, open := gate(t)
-	id := h.Submit(on("run " + wait))
-	h.Running(id)
-	if err := c.stopAlloc(fleet.UnitName(id, 1)); err != nil {
+	ids := []string{h.Submit(on("run " + wait)), h.Submit(on("run " + wait))}
+	for _, id := range ids {
+		h.Running(id)
+	}
+	if err := c.stopAlloc(fleet.UnitName(ids[0], 1)); err != nil {
 		t.Fatal(err)
 	}
-	h.Until(id, "the second attempt runs", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning && r.Attempt == 2 })
-	open()
-	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 2 {
-		t.Fatalf("the run is %s, attempt %d, %+v; want it done at the second", run.Status, run.Attempt, run.Failure)
-	}
-	c.empty(t)
-}
-
-// TestF17_TheJobIsRemoved: by a person, with nomad job stop -purge. Nobody knows what
-// became of it; the lease runs out, and the run is tried again.
-func TestF17_TheJobIsRemoved(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	h := launching(t, c)
-	wait, open := gate(t)
-	id := h.Submit(on("run " + wait))
-	h.Running(id)
-	if _, _, err := c.Jobs().Deregister(fleet.UnitName(id, 1), true, &api.WriteOptions{Namespace: c.ns}); err != nil {
+	purged := fleet.UnitName(ids[1], 1)
+	if _, _, err := c.Jobs().Deregister(purged, true, &api.WriteOptions{Namespace: c.ns}); err != nil {
 		t.Fatal(err)
 	}
-	h.Until(id, "the second attempt runs", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning && r.Attempt == 2 })
-	open()
-	if run := h.Settled(id); run.Status != protocol.StatusSucceeded {
-		t.Fatalf("the run is %s, %+v", run.Status, run.Failure)
+	for _, id := range ids {
+		h.Until(id, "the second attempt runs", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning && r.Attempt == 2 })
 	}
-	// A job that others removed leaves its variable, which is dead and goes with it.
-	_, err := c.Variables().Delete("nomad/jobs/"+fleet.UnitName(id, 1)+"/unit/runner", &api.WriteOptions{Namespace: c.ns})
-	if err != nil {
+	open()
+	for _, id := range ids {
+		if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 2 {
+			t.Errorf("the run is %s, attempt %d, %+v; want it done at the second", run.Status, run.Attempt, run.Failure)
+		}
+	}
+	// A job that others remove leaves its variable, with a token that is used up.
+	if _, err := c.Variables().Delete("nomad/jobs/"+purged+"/unit/runner", &api.WriteOptions{Namespace: c.ns}); err != nil {
 		t.Fatal(err)
 	}
 	c.empty(t)
