@@ -1,10 +1,13 @@
 package standin
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl"
 	"github.com/hashicorp/nomad/api"
@@ -148,4 +151,89 @@ func glob(pattern, s string) bool {
 		}
 	}
 	return false
+}
+
+// managed is errDenied for whoever may not manage the cluster.
+func (k *call) managed() error {
+	if !k.can.all {
+		return errDenied
+	}
+	return nil
+}
+
+func (c *Cluster) putNamespace(k *call) (any, error) {
+	var in api.Namespace
+	if err := errors.Join(k.managed(), k.body(&in)); err != nil {
+		return nil, err
+	}
+	c.s.Namespaces[in.Name] = &in
+	c.commit("namespaces")
+	return nil, nil
+}
+
+func (c *Cluster) deleteNamespace(k *call) (any, error) {
+	if err := k.managed(); err != nil {
+		return nil, err
+	}
+	for _, j := range c.s.Jobs {
+		if *j.Namespace == k.PathValue("name") && c.status(j) != "dead" {
+			return nil, fmt.Errorf("namespace %q has non-terminal jobs in regions: [global]", *j.Namespace)
+		}
+	}
+	delete(c.s.Namespaces, k.PathValue("name"))
+	c.commit("namespaces")
+	return nil, nil
+}
+
+func (c *Cluster) whose(k *call) (any, error) {
+	if c.cfg.Token == "" {
+		return nil, problem{http.StatusBadRequest, "ACL support disabled"}
+	}
+	t, err := c.token(k.Request)
+	if err == nil && t == nil {
+		err = errDenied
+	}
+	return t, err
+}
+
+func (c *Cluster) putToken(k *call) (any, error) {
+	var in api.ACLToken
+	if err := errors.Join(k.managed(), k.body(&in)); err != nil {
+		return nil, err
+	}
+	in.AccessorID, in.SecretID, in.CreateTime = uuid(), uuid(), time.Now()
+	c.s.Tokens[in.SecretID] = &in
+	c.commit("acl_token")
+	return in, nil
+}
+
+func (c *Cluster) deleteToken(k *call) (any, error) {
+	if err := k.managed(); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(c.s.Tokens, func(_ string, t *api.ACLToken) bool { return t.AccessorID == k.PathValue("id") })
+	c.commit("acl_token")
+	return nil, nil
+}
+
+func (c *Cluster) putPolicy(k *call) (any, error) {
+	var in api.ACLPolicy
+	if err := errors.Join(k.managed(), k.body(&in)); err != nil {
+		return nil, err
+	}
+	if _, err := parse(in.Rules); err != nil {
+		return nil, err
+	}
+	c.s.Policies[k.PathValue("name")] = &in
+	c.commit("acl_policy")
+	return nil, nil
+}
+
+func (c *Cluster) deletePolicy(k *call) (any, error) {
+	if err := k.managed(); err != nil {
+		return nil, err
+	}
+	delete(c.s.Policies, k.PathValue("name"))
+	c.commit("acl_policy")
+	return nil, nil
 }
