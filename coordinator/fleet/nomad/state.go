@@ -119,7 +119,9 @@ func ending(a *api.AllocationListStub) *fleet.Trouble {
 			continue
 		}
 		if e := last(task, api.TaskTerminated); e != nil {
-			if e.Details["oom_killed"] == "true" && e.ExitCode != 0 {
+			// What is stopped is killed, and some engines take that for an OOM:
+			// https://github.com/hashicorp/nomad/issues/9425
+			if e.Details["oom_killed"] == "true" && e.ExitCode != 0 && a.DesiredStatus == api.AllocDesiredStatusRun {
 				t.Cause, t.Message, t.ExitCode = fleet.CauseOOM, words(e), &e.ExitCode
 				return t
 			}

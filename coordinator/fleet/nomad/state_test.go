@@ -85,6 +85,8 @@ func TestState(t *testing.T) {
 		{name: "OOM", allocs: allocs{alloc(1, failed, exit(137, `Exit Code: 137, Exit Message: "OOM Killed"`, "true"))}, state: fleet.Ended, cause: fleet.CauseOOM, final: true, dead: true, says: "OOM Killed"},
 		{name: "OOM of a child", allocs: allocs{alloc(1, failed, exit(7, `Exit Code: 7, Exit Message: "OOM Killed"`, "true"))}, state: fleet.Ended, cause: fleet.CauseOOM, final: true, dead: true, says: "OOM Killed"},
 		{name: "OOM of a child that its runner told of", allocs: allocs{alloc(1, complete, exit(0, "Exit Code: 0", "true"))}, state: fleet.Ended},
+		{name: "an OOM that was none", allocs: allocs{alloc(1, complete, exit(137, `Exit Code: 137, Exit Message: "OOM Killed"`, "true"), desired("stop", "alloc is being migrated"))},
+			state: fleet.Ended, cause: fleet.CauseEvicted, final: true, dead: true, says: "migrated"},
 		{name: "no such tag", allocs: allocs{alloc(1, failed, driver("Failed to pull `x:1`: API error (404): manifest for x:1 not found: manifest unknown"))},
 			state: fleet.Ended, cause: fleet.CauseImage, final: true, dead: true, says: "x:1"},
 		{name: "no right to the image", allocs: allocs{alloc(1, failed, driver("Failed to pull `x:1`: API error (500): pull access denied for x"))},

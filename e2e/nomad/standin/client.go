@@ -107,7 +107,9 @@ func (w *work) set(change func()) {
 	}
 }
 
-// event adds to what happened to a task. The caller is in set.
+// event adds to what happened to a task, in the words that nomad alloc status shows
+// (https://github.com/hashicorp/nomad/pull/12735 has a whole life of them). The caller
+// is in set.
 func (w *work) event(task, kind, message string, details map[string]string) *api.TaskEvent {
 	s := w.states[task]
 	if s == nil {

@@ -205,7 +205,7 @@ func (p *contained) wait(ctx context.Context) {
 	}
 	p.how = ending{code: info.State.ExitCode, oom: info.State.OOMKilled}
 	switch {
-	case p.how.oom:
+	case p.how.oom: // https://github.com/hashicorp/nomad/pull/3459
 		p.how.message = "OOM Killed"
 	case p.how.code != 0:
 		p.how.message = fmt.Sprintf("Docker container exited with non-zero exit code: %d", p.how.code)
