@@ -1,13 +1,8 @@
 package nomad
 
 import (
-	"context"
 	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,35 +31,9 @@ func launching(t *testing.T, c *cluster, changes ...change) *house.House {
 	}
 	h.Start()
 	t.Cleanup(h.Stop)
-	if err := h.Client.SetSecret(context.Background(), "nomad-token", protocol.SecretRequest{Value: c.token}); err != nil {
-		t.Fatal(err)
-	}
-	register(t, h, spec)
+	h.SetSecret("nomad-token", c.token)
+	h.Register(spec)
 	return h
-}
-
-func register(t *testing.T, h *house.House, spec protocol.RuntimeSpec) {
-	t.Helper()
-	doc, err := json.Marshal(spec)
-	if err == nil {
-		_, err = h.Client.RegisterRuntime(context.Background(), doc)
-	}
-	if err != nil {
-		t.Fatalf("register the runtime: %v", err)
-	}
-}
-
-// gate is what a script waits for, as a shell command, until open is called.
-func gate(t *testing.T) (wait string, open func()) {
-	t.Helper()
-	var opened atomic.Bool
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !opened.Load() {
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return "until wget -q -O /dev/null " + s.URL + " 2>/dev/null; do sleep 0.1; done", func() { opened.Store(true) }
 }
 
 // on is a run of the scripted agent on the cluster.
@@ -73,51 +42,6 @@ func on(script string) *protocol.RunRequest {
 	r.Runtime = "cluster"
 	r.Case.Resources = &protocol.Resources{CPU: 50, MemoryMB: 64}
 	return r
-}
-
-// logOf is the log of a run.
-func logOf(t *testing.T, h *house.House, id string) string {
-	t.Helper()
-	r, err := h.Client.RawLog(t.Context(), id, protocol.LogQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// done checks a run that is to succeed at its first attempt.
-func done(t *testing.T, run protocol.Run) {
-	t.Helper()
-	if run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
-		t.Fatalf("the run is %s, attempt %d, %+v; want it done at the first", run.Status, run.Attempt, run.Failure)
-	}
-}
-
-// failed checks the failure of a run that is over.
-func failed(t *testing.T, run protocol.Run, class, reason string, words ...string) {
-	t.Helper()
-	f := run.Failure
-	if run.Status != protocol.StatusFailed || f == nil || f.Class != class || f.Reason != reason {
-		t.Fatalf("the run is %s, %+v; want it failed as %s/%s", run.Status, f, class, reason)
-	}
-	for _, w := range words {
-		if !strings.Contains(f.Message, w) {
-			t.Errorf("the failure says %q, want %q in it", f.Message, w)
-		}
-	}
-}
-
-// blocked waits until a run's placement has words in it.
-func blocked(t *testing.T, h *house.House, id, words string) {
-	t.Helper()
-	h.Until(id, id+" waits: "+words, func(r protocol.Run) bool {
-		return r.Placement != nil && strings.Contains(r.Placement.BlockedReason, words)
-	})
 }
 
 // once makes the first attempt the last.
@@ -130,18 +54,18 @@ func TestP12_ARunOnTheCluster(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("say hello from an allocation\nrun cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null; id -u; env; " + wait))
 	h.Running(id)
 	unit := fleet.UnitName(id, 1)
 	checkJob(t, c, unit)
 	open()
 	run := h.Settled(id)
-	done(t, run)
+	house.Done(t, run)
 	if run.Placement.Runtime == nil || run.Placement.Runtime.ID != "cluster" || run.Provenance.RunnerLabel != unit {
 		t.Errorf("placement %+v, provenance %+v; want the runtime and the unit", run.Placement, run.Provenance)
 	}
-	log := logOf(t, h, id)
+	log := h.RawLog(id)
 	for _, want := range []string{"67108864", "20250"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %q: want the declared memory as the limit, and a user that is not root:\n%s", want, log)
@@ -196,8 +120,8 @@ func TestARunAsAProcess(t *testing.T) {
 	req := on("run env")
 	req.Case.Resources = nil
 	id := h.Submit(req)
-	done(t, h.Settled(id))
-	if log := logOf(t, h, id); strings.Contains(log, "NOMAD_") || strings.Contains(log, "EVERDICT_API_URL") {
+	house.Done(t, h.Settled(id))
+	if log := h.RawLog(id); strings.Contains(log, "NOMAD_") || strings.Contains(log, "EVERDICT_API_URL") {
 		t.Errorf("the job has the runner's variables:\n%s", log)
 	}
 	c.empty(t)
@@ -211,8 +135,8 @@ func TestTheImageOfACase(t *testing.T) {
 	req := on("run ls /usr/local/bin/job-runner || echo in another image")
 	req.Case.Image = caseImage
 	id := h.Submit(req)
-	done(t, h.Settled(id))
-	if log := logOf(t, h, id); !strings.Contains(log, "in another image") {
+	house.Done(t, h.Settled(id))
+	if log := h.RawLog(id); !strings.Contains(log, "in another image") {
 		t.Errorf("log %q", log)
 	}
 	c.empty(t)
@@ -227,14 +151,14 @@ func TestTheLimitHolds(t *testing.T) {
 		two := 2
 		s.MaxConcurrent = &two
 	})
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	var ids []string
 	for range 5 {
 		ids = append(ids, h.Submit(on("run "+wait)))
 	}
 	h.Running(ids[0])
 	h.Running(ids[1])
-	blocked(t, h, ids[4], "waits for a slot: 2 of 2 in use")
+	h.Blocked(ids[4], "waits for a slot: 2 of 2 in use")
 	open()
 	house.Eventually(t, "all are done, at most two at a time", func() bool {
 		all, _, err := c.Client.Allocations().List(&api.QueryOptions{Namespace: c.ns})
@@ -255,7 +179,7 @@ func TestTheLimitHolds(t *testing.T) {
 		return true
 	})
 	for _, id := range ids {
-		done(t, h.Run(id))
+		house.Done(t, h.Run(id))
 	}
 	c.empty(t)
 }
@@ -269,33 +193,31 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 		one := 1
 		s.MaxConcurrent = &one
 	})
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	first, second := h.Submit(on("run "+wait)), h.Submit(on("run "+wait))
 	h.Running(first)
 	h.Stop()
 	h.Start()
 	h.Until(first, "it runs on", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning })
-	blocked(t, h, second, "waits for a slot: 1 of 1 in use")
+	h.Blocked(second, "waits for a slot: 1 of 1 in use")
 	open()
 	for _, id := range []string{first, second} {
-		done(t, h.Settled(id))
+		house.Done(t, h.Settled(id))
 	}
 	c.empty(t)
 }
 
-// TestP5_AResultThatNobodyTook: the coordinator is away when the run ends, and its
-// allocation does not wait for it. The result is taken from the output, after the
-// sentinel.
-func TestP5_AResultThatNobodyTook(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	h := launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
+// untaken is a run whose coordinator is away when it ends, and whose allocation does not
+// wait for it: the result is in its output.
+func untaken(t *testing.T, c *cluster) (h *house.House, id string) {
+	t.Helper()
+	h = launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
 		s.Image = made.impatientImage
 		// What runs is lost only if nobody looks at the cluster within the lease.
 		cfg.Lease.TTL, cfg.Timing.LeaseTTL = 30*time.Second, 30*time.Second
 	})
-	wait, open := gate(t)
-	id := h.Submit(on("run " + wait))
+	wait, open := house.Gate(t)
+	id = h.Submit(on("run " + wait))
 	h.Running(id)
 	h.Stop()
 	open()
@@ -303,7 +225,16 @@ func TestP5_AResultThatNobodyTook(t *testing.T) {
 		all, err := c.allocs(fleet.UnitName(id, 1))
 		return err == nil && len(all) == 1 && all[0].ClientStatus != api.AllocClientStatusRunning
 	})
+	return h, id
+}
+
+// TestP5_AResultThatNobodyTook is taken from the output, after the sentinel, when the
+// coordinator is back.
+func TestP5_AResultThatNobodyTook(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h, id := untaken(t, c)
 	h.Start()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.empty(t)
 }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/hashicorp/nomad/api"
 
-	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/nomad"
 	"github.com/everdict/everdict/e2e/house"
@@ -38,21 +37,21 @@ func TestStandin_TheClusterDiesAndReturns(t *testing.T) {
 	t.Parallel()
 	c := pretend(t)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	first := h.Submit(on("run " + wait))
 	h.Running(first)
 	c.standin.Down()
 	second := h.Submit(on("say hello"))
-	blocked(t, h, second, "cannot see what runs on its cluster: nomad: list jobs")
-	if p := probe(t, h, "cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable {
+	h.Blocked(second, "cannot see what runs on its cluster: nomad: list jobs")
+	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable {
 		t.Errorf("probe: %+v, want it unreachable", p)
 	}
 	open()
-	done(t, h.Settled(first))
+	house.Done(t, h.Settled(first))
 	if err := c.standin.Up(); err != nil {
 		t.Fatal(err)
 	}
-	done(t, h.Settled(second))
+	house.Done(t, h.Settled(second))
 	c.empty(t)
 }
 
@@ -61,25 +60,13 @@ func TestStandin_TheClusterDiesAndReturns(t *testing.T) {
 func TestStandin_P5_AResultOfAClusterThatWasAway(t *testing.T) {
 	t.Parallel()
 	c := pretend(t)
-	h := launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
-		s.Image = made.impatientImage
-		cfg.Lease.TTL, cfg.Timing.LeaseTTL = 30*time.Second, 30*time.Second
-	})
-	wait, open := gate(t)
-	id := h.Submit(on("run " + wait))
-	h.Running(id)
-	h.Stop()
-	open()
-	house.Eventually(t, "the allocation has ended", func() bool {
-		all, err := c.allocs(fleet.UnitName(id, 1))
-		return err == nil && len(all) == 1 && all[0].ClientStatus == api.AllocClientStatusFailed
-	})
+	h, id := untaken(t, c)
 	c.standin.Down()
 	if err := c.standin.Up(); err != nil {
 		t.Fatal(err)
 	}
 	h.Start()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.empty(t)
 }
 
@@ -89,7 +76,7 @@ func TestStandin_F17_Preempted(t *testing.T) {
 	t.Parallel()
 	c := pretend(t)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
 	unit := fleet.UnitName(id, 1)
@@ -99,7 +86,7 @@ func TestStandin_F17_Preempted(t *testing.T) {
 		return err == nil && len(all[0].TaskStates["runner"].Events) > 3 && all[0].DesiredStatus == api.AllocDesiredStatusEvict
 	})
 	open()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.empty(t)
 }
 
@@ -109,7 +96,7 @@ func TestStandin_AClientIsLost(t *testing.T) {
 	t.Parallel()
 	c := pretend(t, two)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
 	unit := fleet.UnitName(id, 1)
@@ -119,7 +106,7 @@ func TestStandin_AClientIsLost(t *testing.T) {
 		return err == nil && strings.Contains(strings.Join(in.Warnings, "\n"), "alloc is unknown since its node is disconnected")
 	})
 	open()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	if all, err := c.allocs(unit); err != nil || len(all) > 1 {
 		t.Errorf("%d allocations, %v; want it run once", len(all), err)
 	}
@@ -134,7 +121,7 @@ func TestStandin_AUnitIsStartedTwice(t *testing.T) {
 	t.Parallel()
 	c := pretend(t, two, old)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
 	unit := fleet.UnitName(id, 1)
@@ -153,7 +140,7 @@ func TestStandin_AUnitIsStartedTwice(t *testing.T) {
 		t.Errorf("the run is %s, attempt %d, %+v; want it to go on", run.Status, run.Attempt, run.Failure)
 	}
 	open()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.standin.Find("a")
 	c.empty(t)
 }
@@ -164,7 +151,7 @@ func TestStandin_ALostClientReturns(t *testing.T) {
 	t.Parallel()
 	c := pretend(t, old)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
 	c.standin.Lose("client-1")
@@ -185,9 +172,9 @@ func TestStandin_F9_AQuota(t *testing.T) {
 	h := launching(t, c)
 	c.standin.Quota(c.ns, 32)
 	id := h.Submit(on("say hello"))
-	blocked(t, h, id, `quota: No nodes were eligible for evaluation; Quota limit hit "memory exhausted (64 needed > 32 limit)"`)
+	h.Blocked(id, `quota: No nodes were eligible for evaluation; Quota limit hit "memory exhausted (64 needed > 32 limit)"`)
 	c.standin.Quota(c.ns, 0)
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.empty(t)
 }
 
@@ -201,8 +188,8 @@ func TestStandin_ACertificateThatHasExpired(t *testing.T) {
 	}
 	t.Cleanup(s.Close)
 	h := house.New(t)
-	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: s.URL(), Image: "any:1"})
-	if p := probe(t, h, "cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "certificate") {
+	h.Register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: s.URL(), Image: "any:1"})
+	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "certificate") {
 		t.Errorf("probe: %+v, want the certificate named", p)
 	}
 }
@@ -228,8 +215,8 @@ func expired(t *testing.T) tls.Certificate {
 func TestStandin_AnAddressThatSwallows(t *testing.T) {
 	t.Parallel()
 	h := house.New(t)
-	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: swallow(t), Image: "any:1"})
-	if p := probe(t, h, "cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "no answer within") {
+	h.Register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: swallow(t), Image: "any:1"})
+	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "no answer within") {
 		t.Errorf("probe: %+v, want it unreachable at the bound", p)
 	}
 }

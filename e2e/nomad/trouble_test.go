@@ -18,22 +18,12 @@ import (
 	"github.com/everdict/everdict/protocol/client"
 )
 
-// probe asks for a runtime's cluster.
-func probe(t *testing.T, h *house.House, id string) *protocol.Probe {
-	t.Helper()
-	p, err := h.Client.ProbeRuntime(context.Background(), json.RawMessage(`{"id":"`+id+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
 func TestF16_AnImageThatIsNowhere(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = "everdict-test/nowhere:0" })
 	began := time.Now()
-	failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict-test/nowhere:0", "Failed to pull")
+	house.Failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict-test/nowhere:0", "Failed to pull")
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("it took %v to know that, want seconds", took)
 	}
@@ -46,7 +36,7 @@ func TestF16_ANameThatIsNoImage(t *testing.T) {
 	h := launching(t, c)
 	req := on("say hello")
 	req.Case.Image = "UPPER::bad"
-	failed(t, h.Settled(h.Submit(req)), protocol.ClassConfig, protocol.ReasonImage, "UPPER::bad")
+	house.Failed(t, h.Settled(h.Submit(req)), protocol.ClassConfig, protocol.ReasonImage, "UPPER::bad")
 	c.empty(t)
 }
 
@@ -55,7 +45,7 @@ func TestF15_MemoryRunsOut(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c, once)
-	failed(t, h.Settled(h.Submit(on("run head -c 300000000 /dev/zero | tail -n 1 | wc -c"))), protocol.ClassInfra, protocol.ReasonOOM)
+	house.Failed(t, h.Settled(h.Submit(on("run head -c 300000000 /dev/zero | tail -n 1 | wc -c"))), protocol.ClassInfra, protocol.ReasonOOM)
 	c.empty(t)
 }
 
@@ -67,7 +57,7 @@ func TestF17_AnAllocationIsTakenAway(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	ids := []string{h.Submit(on("run " + wait)), h.Submit(on("run " + wait))}
 	for _, id := range ids {
 		h.Running(id)
@@ -101,7 +91,7 @@ func TestF18_AStopWithGrace(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	wait, open := gate(t)
+	wait, open := house.Gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)
 	if _, _, err := c.Jobs().Deregister(fleet.UnitName(id, 1), false, &api.WriteOptions{Namespace: c.ns}); err != nil {
@@ -116,7 +106,7 @@ func TestF18_AStopWithGrace(t *testing.T) {
 		return false
 	})
 	open()
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	c.empty(t)
 }
 
@@ -125,19 +115,19 @@ func TestP6_Cancel(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	wait, _ := gate(t)
+	wait, _ := house.Gate(t)
 	running := h.Submit(on("run " + wait))
 	big := on("say hello")
 	big.Case.Resources = &protocol.Resources{MemoryMB: 1 << 24}
 	pending := h.Submit(big)
 	h.Running(running)
-	blocked(t, h, pending, `unschedulable: Resources exhausted on`)
-	blocked(t, h, pending, `Dimension "memory" exhausted on`)
+	h.Blocked(pending, `unschedulable: Resources exhausted on`)
+	h.Blocked(pending, `Dimension "memory" exhausted on`)
 	for _, id := range []string{running, pending} {
 		if _, err := h.Client.Cancel(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
-		failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
+		house.Failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
 	}
 	c.empty(t)
 }
@@ -150,8 +140,8 @@ func TestF9_APlaceThatIsNotThere(t *testing.T) {
 		s.Constraints = []protocol.Constraint{{Attribute: "${meta.disk}", Operator: "=", Value: "floppy"}}
 	})
 	id := h.Submit(on("say hello"))
-	blocked(t, h, id, "${meta.disk} = floppy")
-	failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonUnschedulable, "${meta.disk} = floppy", "excluded by filter")
+	h.Blocked(id, "${meta.disk} = floppy")
+	house.Failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonUnschedulable, "${meta.disk} = floppy", "excluded by filter")
 	c.empty(t)
 }
 
@@ -164,29 +154,27 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	const wrong = "00000000-0000-4000-8000-00000000dead"
 	set := func(value string) {
 		t.Helper()
-		if err := h.Client.SetSecret(context.Background(), "other-token", protocol.SecretRequest{Value: value}); err != nil {
-			t.Fatal(err)
-		}
+		h.SetSecret("other-token", value)
 	}
 	set(wrong)
-	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "other", Version: "1.0.0", Addr: c.url, Image: made.runnerImage, Namespace: c.ns, AuthSecret: "other-token"})
-	if p := probe(t, h, "other"); p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "authSecret other-token") || strings.Contains(p.Detail, wrong) {
+	h.Register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "other", Version: "1.0.0", Addr: c.url, Image: made.runnerImage, Namespace: c.ns, AuthSecret: "other-token"})
+	if p := h.Probe("other"); p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "authSecret other-token") || strings.Contains(p.Detail, wrong) {
 		t.Errorf("probe: %+v, want the credential by name", p)
 	}
 	// A token that may see jobs and make none is told from one that may.
 	set(c.grant(t, `namespace "`+c.ns+`" { policy = "read" }`))
-	if p := probe(t, h, "other"); p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "it may not submit jobs in namespace "+c.ns) {
+	if p := h.Probe("other"); p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "it may not submit jobs in namespace "+c.ns) {
 		t.Errorf("probe: %+v, want what is missing", p)
 	}
 	req := on("say hello")
 	req.Runtime, req.Case.Resources = "other", nil
 	id := h.Submit(req)
-	blocked(t, h, id, "refuses authSecret other-token")
+	h.Blocked(id, "refuses authSecret other-token")
 	set(c.token)
-	if p := probe(t, h, "other"); !p.Reachable || !strings.HasPrefix(p.Detail, "nomad 1.") {
+	if p := h.Probe("other"); !p.Reachable || !strings.HasPrefix(p.Detail, "nomad 1.") {
 		t.Errorf("probe with the good one: %+v", p)
 	}
-	done(t, h.Settled(id))
+	house.Done(t, h.Settled(id))
 	in, err := h.Client.InspectRuntime(context.Background(), "other", protocol.Latest)
 	if err != nil || !in.Reachable || in.Nodes == nil || in.Nodes.Ready < 1 || in.Cluster.Namespace != c.ns {
 		t.Errorf("inspect: %+v, %v; want the clients", in, err)

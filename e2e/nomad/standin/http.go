@@ -73,7 +73,7 @@ func (c *Cluster) handler() http.Handler {
 		"PUT /v1/job/{id}/plan":        c.plan,
 		"GET /v1/job/{id}/allocations": c.allocations,
 		"GET /v1/job/{id}/evaluations": c.evaluations,
-		"GET /v1/allocations":          c.allAllocations,
+		"GET /v1/allocations":          c.allocations,
 		"PUT /v1/allocation/{id}/stop": c.stopAllocation,
 		"GET /v1/client/fs/logs/{id}":  c.logs,
 		"GET /v1/var/{path...}":        c.variable,
@@ -360,6 +360,7 @@ func (c *Cluster) deregister(k *call) (any, error) {
 	return api.JobDeregisterResponse{EvalID: uuid(), JobModifyIndex: c.s.Index}, nil
 }
 
+// allocations are those of a job, or of a namespace.
 func (c *Cluster) allocations(k *call) (any, error) {
 	if err := k.need("read-job"); err != nil {
 		return nil, err
@@ -369,23 +370,7 @@ func (c *Cluster) allocations(k *call) (any, error) {
 	}
 	all := []*api.AllocationListStub{}
 	for _, a := range c.s.Allocs {
-		if a.Namespace == k.ns && a.JobID == k.PathValue("id") {
-			all = append(all, a.Stub())
-		}
-	}
-	return all, nil
-}
-
-func (c *Cluster) allAllocations(k *call) (any, error) {
-	if err := k.need("read-job"); err != nil {
-		return nil, err
-	}
-	if err := c.block(k, "allocs"); err != nil {
-		return nil, err
-	}
-	all := []*api.AllocationListStub{}
-	for _, a := range c.s.Allocs {
-		if a.Namespace == k.ns {
+		if job := k.PathValue("id"); a.Namespace == k.ns && (job == "" || a.JobID == job) {
 			all = append(all, a.Stub())
 		}
 	}
