@@ -47,6 +47,15 @@ func on(script string) *protocol.RunRequest {
 // once makes the first attempt the last.
 func once(c *coordinator.Config, _ *protocol.RuntimeSpec) { c.Lease.MaxAttempts = 1 }
 
+// waiting is a run that runs until open is called.
+func waiting(t *testing.T, h *house.House) (id string, open func()) {
+	t.Helper()
+	wait, open := house.Gate(t)
+	id = h.Submit(on("run " + wait))
+	h.Running(id)
+	return id, open
+}
+
 // TestP12_ARunOnTheCluster: it succeeds in an allocation of its own, with evidence. The
 // job is given what the case declares and no credential, and the token cannot be read
 // from what the cluster shows of it.
@@ -209,16 +218,14 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 
 // untaken is a run whose coordinator is away when it ends, and whose allocation does not
 // wait for it: the result is in its output.
-func untaken(t *testing.T, c *cluster) (h *house.House, id string) {
+func untaken(t *testing.T, c *cluster) (*house.House, string) {
 	t.Helper()
-	h = launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
+	h := launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
 		s.Image = made.impatientImage
 		// What runs is lost only if nobody looks at the cluster within the lease.
 		cfg.Lease.TTL, cfg.Timing.LeaseTTL = 30*time.Second, 30*time.Second
 	})
-	wait, open := house.Gate(t)
-	id = h.Submit(on("run " + wait))
-	h.Running(id)
+	id, open := waiting(t, h)
 	h.Stop()
 	open()
 	house.Eventually(t, "the allocation has ended", func() bool {

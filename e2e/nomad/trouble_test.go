@@ -91,9 +91,7 @@ func TestF18_AStopWithGrace(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c)
-	wait, open := house.Gate(t)
-	id := h.Submit(on("run " + wait))
-	h.Running(id)
+	id, open := waiting(t, h)
 	if _, _, err := c.Jobs().Deregister(fleet.UnitName(id, 1), false, &api.WriteOptions{Namespace: c.ns}); err != nil {
 		t.Fatal(err)
 	}
