@@ -211,6 +211,21 @@ func TestStandin_AnAddressThatSwallows(t *testing.T) {
 	}
 }
 
+// TestStandin_ANomadThatIsTooOld: the probe says so, and which would do.
+func TestStandin_ANomadThatIsTooOld(t *testing.T) {
+	t.Parallel()
+	s, err := standin.Start(standin.Config{Dir: t.TempDir(), Version: "1.4.14"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: s.URL(), Image: "any:1"}
+	p, err := fleet.Prober{Opener: nomad.New(nomad.Config{})}.Probe(context.Background(), "default", &spec)
+	if err != nil || p.Reachable || p.Reason != protocol.ProbeError || !strings.Contains(p.Detail, "1.6 or newer") {
+		t.Errorf("probe: %+v, %v; want the version named", p, err)
+	}
+}
+
 // TestStandin_WithoutACLs: no secret is needed, and the version is told.
 func TestStandin_WithoutACLs(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,12 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// probeUnit is the name of a unit that never is.
-const probeUnit = prefix + "probe"
+const (
+	// probeUnit is the name of a unit that never is.
+	probeUnit = prefix + "probe"
+	// The oldest Nomad that was seen to do what units need.
+	oldestMajor, oldestMinor = 1, 6
+)
 
 // Probe implements fleet.Provider: the version, and that the token permits what a launch
 // does. Nomad does not say what a token may, so each thing is asked for in a way that
@@ -85,6 +89,11 @@ func (p *provider) version(ctx context.Context) (string, error) {
 	version := self.Member.Tags["build"]
 	if version == "" {
 		return "", errors.New("nomad: what answers is no Nomad agent")
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major < oldestMajor || major == oldestMajor && minor < oldestMinor) {
+		return "", &fleet.RefusedError{Cause: fleet.CausePolicy, Message: fmt.Sprintf(
+			"nomad %s is too old: units need %d.%d or newer, whose lists of jobs have their meta", version, oldestMajor, oldestMinor)}
 	}
 	return version, nil
 }

@@ -81,6 +81,10 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 		return p.err("write the variable with the join token", err)
 	}
 	if _, err = p.register(ctx, newJob(&p.cfg, p.t, o, false), index); conflict(err) {
+		// Whoever removed the job did not see the variable.
+		if there, gone := p.own(ctx, o.Unit); there == nil && gone == nil {
+			err = errors.Join(err, p.unset(ctx, o.Unit))
+		}
 		err = fmt.Errorf("nomad: launch %s: somebody else has changed its job: %w", o.Unit, err)
 	}
 	return err
@@ -173,11 +177,19 @@ func (p *provider) stop(ctx context.Context, unit string, purge bool) error {
 
 // purge forgets a unit and its token.
 func (p *provider) purge(ctx context.Context, unit string) error {
-	_, err := p.client.Variables().Delete(variable(unit), p.write(ctx))
-	if err != nil && status(err) != http.StatusNotFound {
-		return p.err("remove the variable with the join token", err)
+	if err := p.unset(ctx, unit); err != nil {
+		return err
 	}
 	return p.stop(ctx, unit, true)
+}
+
+// unset removes the variable of a unit.
+func (p *provider) unset(ctx context.Context, unit string) error {
+	_, err := p.client.Variables().Delete(variable(unit), p.write(ctx))
+	if status(err) == http.StatusNotFound {
+		err = nil
+	}
+	return p.err("remove the variable with the join token", err)
 }
 
 const (

@@ -74,6 +74,7 @@ type Cluster struct {
 	lost    map[string]bool // clients that do not answer, by node id
 	noPath  map[string]bool // clients whose first log request is answered with 404
 	work    map[string]*work
+	events  []event // the last ones
 	wg      sync.WaitGroup
 }
 
@@ -139,7 +140,7 @@ func (c *Cluster) Close() {
 func (c *Cluster) Down() {
 	c.mu.Lock()
 	server, served := c.server, c.served
-	c.server, c.s = nil, nil
+	c.server, c.s, c.events = nil, nil, nil
 	c.wake()
 	c.mu.Unlock()
 	if server != nil {

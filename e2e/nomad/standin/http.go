@@ -90,7 +90,17 @@ func (c *Cluster) handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.answer(w, r, answer) })
 	}
+	mux.HandleFunc("GET /v1/event/stream", c.stream)
 	return mux
+}
+
+// refuse answers with an error.
+func refuse(w http.ResponseWriter, err error) {
+	var p problem
+	if !errors.As(err, &p) {
+		p = problem{http.StatusInternalServerError, err.Error()}
+	}
+	http.Error(w, p.text, p.code)
 }
 
 func (c *Cluster) answer(w http.ResponseWriter, r *http.Request, answer func(*call) (any, error)) {
@@ -107,24 +117,19 @@ func (c *Cluster) answer(w http.ResponseWriter, r *http.Request, answer func(*ca
 		body, err = json.Marshal(out)
 	}
 	c.mu.Unlock()
-	var p problem
-	switch {
-	case errors.As(err, &p):
-		http.Error(w, p.text, p.code)
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		w.Header().Set("X-Nomad-Index", strconv.FormatUint(max(1, k.index), 10))
-		w.Header().Set("X-Nomad-KnownLeader", "true")
-		w.Header().Set("X-Nomad-LastContact", "0")
-		w.Header().Set("Content-Type", "application/json")
-		if raw, plain := out.(plain); plain {
-			w.Header().Set("Content-Type", "text/plain")
-			body = raw
-		}
-		if out == nil {
-			body = nil
-		}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("X-Nomad-Index", strconv.FormatUint(max(1, k.index), 10))
+	w.Header().Set("X-Nomad-KnownLeader", "true")
+	w.Header().Set("X-Nomad-LastContact", "0")
+	w.Header().Set("Content-Type", "application/json")
+	if raw, isPlain := out.(plain); isPlain {
+		w.Header().Set("Content-Type", "text/plain")
+		body = raw
+	}
+	if out != nil {
 		_, _ = w.Write(body)
 	}
 }
@@ -327,6 +332,7 @@ func (c *Cluster) register(k *call) (any, error) {
 	if c.s.Summaries[id] == nil {
 		c.s.Summaries[id] = &api.JobSummary{JobID: *j.ID, Namespace: k.ns, Summary: map[string]api.TaskGroupSummary{}, CreateIndex: index, ModifyIndex: index}
 	}
+	c.publish("Job", "JobRegistered", *j.ID, k.ns, "", j)
 	c.commit("jobs")
 	e := c.place(j, "job-register")
 	k.index = c.s.Index
@@ -350,6 +356,7 @@ func (c *Cluster) deregister(k *call) (any, error) {
 		delete(c.s.Jobs, id)
 		delete(c.s.Summaries, id)
 	}
+	c.publish("Job", "JobDeregistered", *j.ID, k.ns, "", j)
 	c.commit("jobs", "evals")
 	for _, a := range c.s.Allocs {
 		if a.Namespace == k.ns && a.JobID == *j.ID && a.DesiredStatus == api.AllocDesiredStatusRun && !ended(a) {

@@ -21,6 +21,7 @@ func ended(a *api.Allocation) bool {
 // touch notes that an allocation has changed; commit follows. The caller holds mu.
 func (c *Cluster) touch(a *api.Allocation) {
 	a.ModifyIndex, a.ModifyTime = c.s.Index+1, time.Now().UnixNano()
+	c.publishAllocation(a)
 	c.commit("allocs")
 	c.summarize(key(a.Namespace, a.JobID))
 }
@@ -121,6 +122,7 @@ func (c *Cluster) place(j *api.Job, trigger string) *api.Evaluation {
 				waits.Status, waits.ModifyIndex = api.EvalStatusComplete, c.s.Index+1
 			}
 			c.s.Evals[e.ID] = e
+			c.publish("Evaluation", "EvaluationUpdated", e.ID, e.Namespace, e.JobID, e)
 			c.commit("evals")
 			c.allocate(j, n, e, metric)
 			return e
@@ -141,6 +143,7 @@ func (c *Cluster) place(j *api.Job, trigger string) *api.Evaluation {
 		}
 	}
 	c.s.Evals[e.ID] = e
+	c.publish("Evaluation", "EvaluationUpdated", e.ID, e.Namespace, e.JobID, e)
 	c.commit("evals")
 	c.summarize(job)
 	return e

@@ -1,0 +1,70 @@
+package nomad
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/hashicorp/nomad/api"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/nomad"
+	"github.com/everdict/everdict/protocol"
+)
+
+// provider is the client of a runtime with the rights of docs/nomad.md.
+func (c *cluster) provider(t *testing.T, coordinator string) fleet.Provider {
+	t.Helper()
+	spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "r", Version: "1.0.0", Addr: c.url, Namespace: c.ns, AuthSecret: "t", Image: made.unitImage}
+	p, err := nomad.New(nomad.Config{Secrets: secrets{"t": c.token}, Log: quiet}).Open(t.Context(), fleet.Target{Coordinator: coordinator, Workspace: "w", Spec: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestALaunchThatIsOvertaken: somebody removes the job while it is being launched. No
+// job is made in its place, and no token is left behind.
+func TestALaunchThatIsOvertaken(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	run := protocol.NewID(protocol.RunPrefix)
+	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1"}
+	o.Token = func(context.Context) (string, error) {
+		_, _, err := c.Jobs().Deregister(o.Unit, true, &api.WriteOptions{Namespace: c.ns})
+		return "exit 0", err
+	}
+	if err := c.provider(t, "c").Launch(t.Context(), o); err == nil {
+		t.Error("the launch says that it is done")
+	}
+	c.empty(t)
+}
+
+// TestAJobOfAnother has the name of a unit: it is neither taken for it nor touched.
+func TestAJobOfAnother(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	run := protocol.NewID(protocol.RunPrefix)
+	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1",
+		Token: func(context.Context) (string, error) { return "wait", nil }}
+	mine, others := c.provider(t, "mine"), c.provider(t, "others")
+	if err := others.Launch(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	var refused *fleet.RefusedError
+	if err := mine.Launch(t.Context(), o); !errors.As(err, &refused) {
+		t.Errorf("launch: %v, want it refused", err)
+	}
+	if out, err := mine.Output(t.Context(), o.Unit, 100); err != nil || out != nil {
+		t.Errorf("output %q, %v; want nothing of another's", out, err)
+	}
+	if err := mine.Terminate(t.Context(), o.Unit); err != nil {
+		t.Errorf("terminate: %v, want nothing to happen", err)
+	}
+	if units, err := others.List(t.Context()); err != nil || len(units) != 1 || units[0].State == fleet.Ended {
+		t.Errorf("the other's units are %+v, %v; want it there", units, err)
+	}
+	if err := others.Terminate(t.Context(), o.Unit); err != nil {
+		t.Fatal(err)
+	}
+}
