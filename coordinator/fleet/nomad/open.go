@@ -32,7 +32,11 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-const defaultUser = 20250
+const (
+	defaultUser = 20250
+	// idleTimeout ends the connections of clients that asked once.
+	idleTimeout = 30 * time.Second
+)
 
 // Opener makes providers for runtimes of kind nomad.
 type Opener struct{ cfg Config }
@@ -84,7 +88,7 @@ func (o *Opener) secret(ctx context.Context, t fleet.Target, name string) (strin
 func httpClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	transport.MaxIdleConnsPerHost = width
+	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = idleConns, idleTimeout
 	return &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// width is how many calls are under way at a time.
-	width = 8
+	// width is how many calls of a look are under way at a time. An agent takes 100
+	// connections from one address by default (http_max_conns_per_client), and a
+	// coordinator has as many pools as it likes: few are kept open.
+	width     = 4
+	idleConns = 2
 	// longest is how long a query blocks, and slack what it may take beyond that: the
 	// server adds up to a sixteenth.
 	longest = time.Minute
@@ -44,6 +47,12 @@ func (j *job) version() uint64 {
 		v = max(v, j.JobSummary.ModifyIndex)
 	}
 	return v
+}
+
+// settled says that whatever becomes of a job changes its version. An evaluation that
+// Nomad gives up may not.
+func (j *job) settled() bool {
+	return len(j.allocs) > 0 || j.eval != nil || j.Stop || j.Meta[metaLaunching] != ""
 }
 
 // Watch implements fleet.Provider: one blocking query for the jobs of the target, and
@@ -133,15 +142,21 @@ func (p *provider) look(ctx context.Context, index uint64, wait time.Duration, k
 		}
 		j := &job{JobListStub: s}
 		g.jobs[s.ID] = j
-		if old := known[s.ID]; old != nil && old.version() == j.version() {
+		old := known[s.ID]
+		same := old != nil && old.version() == j.version()
+		if same && old.settled() {
 			j.allocs, j.eval = old.allocs, old.eval
 			continue
 		}
-		g.changed = true
+		g.changed = g.changed || !same
 		group.Go(func() error { return p.fill(bounded, j) })
 	}
 	if err := group.Wait(); err != nil {
 		return glance{}, err
+	}
+	for id, j := range g.jobs {
+		old := known[id]
+		g.changed = g.changed || old != nil && (len(old.allocs) != len(j.allocs) || (old.eval == nil) != (j.eval == nil))
 	}
 	g.changed = g.changed || len(g.jobs) != len(known)
 	return g, p.end(ctx, &g)
