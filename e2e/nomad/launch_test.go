@@ -3,6 +3,8 @@ package nomad
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
@@ -66,5 +68,22 @@ func TestAJobOfAnother(t *testing.T) {
 	}
 	if err := others.Terminate(t.Context(), o.Unit); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestATokenForTheNamespaceAlone is enough to launch: that it may not see the clients,
+// nor the version, is a warning.
+func TestATokenForTheNamespaceAlone(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	namespace, _, _ := strings.Cut(policy(t, c.ns), "agent {")
+	c.token = c.grant(t, namespace)
+	p := c.provider(t, "c")
+	if detail, err := p.Probe(t.Context()); err != nil || !strings.Contains(detail, "authSecret t may not read") {
+		t.Errorf("probe: %q, %v; want it reachable, and why no version is told", detail, err)
+	}
+	in, err := p.Inspect(t.Context())
+	if err != nil || !in.Reachable || in.Nodes != nil || !slices.Contains(in.Warnings, "authSecret t may not list nodes") {
+		t.Errorf("inspect: %+v, %v; want a warning about the nodes", in, err)
 	}
 }

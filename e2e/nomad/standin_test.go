@@ -179,7 +179,7 @@ func TestStandin_ACertificateThatHasExpired(t *testing.T) {
 	t.Cleanup(s.Close)
 	h := house.New(t)
 	h.Register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: s.URL(), Image: "any:1"})
-	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "certificate") {
+	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeUnreachable || !strings.Contains(p.Detail, "certificate has expired") {
 		t.Errorf("probe: %+v, want the certificate named", p)
 	}
 }
