@@ -3,14 +3,23 @@ package nomad
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hashicorp/nomad/api"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/nomad"
+	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -86,4 +95,71 @@ func TestATokenForTheNamespaceAlone(t *testing.T) {
 	if err != nil || !in.Reachable || in.Nodes != nil || !slices.Contains(in.Warnings, "authSecret t may not list nodes") {
 		t.Errorf("inspect: %+v, %v; want a warning about the nodes", in, err)
 	}
+}
+
+// TestAPoolThatIsWatchedAsksForNothing: a list costs the cluster no call, and neither
+// does a unit that just runs.
+func TestAPoolThatIsWatchedAsksForNothing(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	target, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.ErrorLog = log.New(io.Discard, "", 0) // a blocked query is given up at the end
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	c.url = proxy.URL
+	p := c.provider(t, "c")
+	ctx, stop := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := p.Watch(ctx, func() {}); err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	defer watching.Wait()
+	defer stop()
+	run := protocol.NewID(protocol.RunPrefix)
+	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1", MemoryMB: 64,
+		Token: func(context.Context) (string, error) { return "wait", nil }}
+	if err := p.Launch(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	unit := func() (fleet.Unit, bool) {
+		units, err := p.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(units) == 0 {
+			return fleet.Unit{}, false
+		}
+		return units[0], true
+	}
+	house.Eventually(t, "it runs", func() bool {
+		u, there := unit()
+		return there && u.State == fleet.Running
+	})
+	launched := calls.Load()
+	for range 200 {
+		unit()
+	}
+	// What is still under way of the last change.
+	if n := calls.Load() - launched; n > 5 {
+		t.Errorf("200 lists took %d calls, want none", n)
+	}
+	if err := p.Terminate(t.Context(), o.Unit); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "it is gone", func() bool {
+		_, there := unit()
+		return !there
+	})
+	c.empty(t)
+	t.Logf("%d calls to see it launched and running, %d in its life", launched, calls.Load())
 }
