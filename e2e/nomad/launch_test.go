@@ -34,6 +34,63 @@ func (c *cluster) provider(t *testing.T, coordinator string) fleet.Provider {
 	return p
 }
 
+// through puts something between the cluster and who asks it.
+func (c *cluster) through(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, forward http.Handler)) {
+	t.Helper()
+	target, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := httputil.NewSingleHostReverseProxy(target)
+	forward.ErrorLog = log.New(io.Discard, "", 0) // blocked queries are given up
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, forward) }))
+	t.Cleanup(proxy.Close)
+	c.url = proxy.URL
+}
+
+// TestF14_TheAnswerToALaunchIsLost: twice, after each of the two steps. The launch goes
+// on where it was, and there is one allocation.
+func TestF14_TheAnswerToALaunchIsLost(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	var registered atomic.Int64
+	c.through(t, func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+		if r.Method == http.MethodPut && r.URL.Path == "/v1/jobs" {
+			// The second is refused, because the first was not lost for the cluster; the
+			// third is the job with its allocation.
+			if n := registered.Add(1); n == 1 || n == 3 {
+				forward.ServeHTTP(httptest.NewRecorder(), r)
+				panic(http.ErrAbortHandler)
+			}
+		}
+		forward.ServeHTTP(w, r)
+	})
+	p := c.provider(t, "c")
+	run := protocol.NewID(protocol.RunPrefix)
+	tokens := 0
+	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1", MemoryMB: 64,
+		Token: func(context.Context) (string, error) { tokens++; return "exit 0", nil }}
+	for i, wants := range []bool{false, false, true} {
+		if err := p.Launch(t.Context(), o); (err == nil) != wants {
+			t.Fatalf("launch %d: %v", i+1, err)
+		}
+	}
+	house.Eventually(t, "it has ended", func() bool {
+		units, err := p.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(units) == 1 && units[0].State == fleet.Ended && units[0].Trouble == nil
+	})
+	if all, err := c.allocs(o.Unit); err != nil || len(all) != 1 || tokens != 1 {
+		t.Errorf("%d allocations, %d tokens, %v; want one of each", len(all), tokens, err)
+	}
+	if err := p.Terminate(t.Context(), o.Unit); err != nil {
+		t.Fatal(err)
+	}
+	c.empty(t)
+}
+
 // TestALaunchThatIsOvertaken: somebody removes the job while it is being launched. No
 // job is made in its place, and no token is left behind.
 func TestALaunchThatIsOvertaken(t *testing.T) {
@@ -102,19 +159,11 @@ func TestATokenForTheNamespaceAlone(t *testing.T) {
 func TestAPoolThatIsWatchedAsksForNothing(t *testing.T) {
 	t.Parallel()
 	c := start(t)
-	target, err := url.Parse(c.url)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var calls atomic.Int64
-	forward := httputil.NewSingleHostReverseProxy(target)
-	forward.ErrorLog = log.New(io.Discard, "", 0) // a blocked query is given up at the end
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.through(t, func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		calls.Add(1)
 		forward.ServeHTTP(w, r)
-	}))
-	t.Cleanup(proxy.Close)
-	c.url = proxy.URL
+	})
 	p := c.provider(t, "c")
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup

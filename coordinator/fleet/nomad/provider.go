@@ -92,15 +92,20 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 
 // check refuses what no cluster of this runtime can run.
 func (p *provider) check(o fleet.Order) error {
-	switch {
-	case o.Image == "":
-	case p.t.Spec.TaskDriver() == protocol.NomadRawExec:
+	if p.t.Spec.TaskDriver() == protocol.NomadRawExec {
+		if o.Image == "" {
+			return nil
+		}
 		return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf(
 			"runtime %s runs its runner as a process (driver %s), and the job names the image %s: send it to a runtime with driver %s",
 			p.t.Spec.ID, protocol.NomadRawExec, o.Image, protocol.NomadDocker)}
-	default:
-		if _, err := reference.ParseNormalizedNamed(o.Image); err != nil {
-			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("%q is no name of an image: %v", o.Image, err)}
+	}
+	for _, image := range []string{p.t.Spec.Image, o.Image} {
+		if image == "" {
+			continue
+		}
+		if _, err := reference.ParseNormalizedNamed(image); err != nil {
+			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("%q is no name of an image: %v", image, err)}
 		}
 	}
 	return nil
