@@ -43,7 +43,7 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 		{"submit jobs", func() error { _, _, err := p.client.Jobs().Plan(job, false, p.write(ctx)); return err }},
 		{"write variables at nomad/jobs/" + prefix + "*", func() error {
 			_, _, err := p.client.Variables().CheckedUpdate(&api.Variable{Namespace: p.namespace, Path: variable(probeUnit),
-				ModifyIndex: never, Items: api.VariableItems{tokenItem: ""}}, p.write(ctx))
+				ModifyIndex: never, Items: api.VariableItems{tokenItem: "none"}}, p.write(ctx))
 			return err
 		}},
 		{"destroy variables at nomad/jobs/" + prefix + "*", func() error {
