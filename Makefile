@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 BIN ?= bin
 
-.PHONY: help build dashboard job-runner static demo test test-k8s bench fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner static demo test test-k8s test-nomad bench fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ test: tools ## run the tests; ends with one line that counts them (SUITES="go k8
 
 test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear it down (KEEP=1 keeps it)
 	./e2e/k8s/test.sh
+
+test-nomad: ## run the tests of the fleet on Nomad, against a stand-in or, with NOMAD_ADDR and NOMAD_TOKEN, a real cluster
+	@./e2e/docker.sh
+	go test -count=1 -timeout "$(TEST_TIMEOUT)" ./coordinator/fleet/nomad ./e2e/nomad $(if $(NOMAD_ADDR),-skip '^TestStandin')
 
 race: deps ## run every test under the race detector (slow on two cores)
 	go test -race -timeout 60m ./...

@@ -144,23 +144,39 @@ func TestRunnerLinks(t *testing.T) {
 }
 
 // TestClusterClients checks that a cluster's client is imported by the package that is
-// named for it alone.
+// named for it alone, and of Nomad nothing but the client: its server is not free.
 func TestClusterClients(t *testing.T) {
 	t.Parallel()
+	clients := []struct{ imports, only, of string }{
+		{"k8s.io/", "coordinator/fleet/kube e2e/kube e2e/k8s deploy", "Kubernetes"},
+		{"github.com/hashicorp/nomad", "coordinator/fleet/nomad e2e/nomad deploy", "Nomad"},
+	}
 	for _, file := range goFiles(t) {
 		dir := filepath.ToSlash(filepath.Dir(file))
-		// The tests of deploy read manifests.
-		if dir == "coordinator/fleet/kube" || dir == "e2e/kube" || dir == "deploy" || strings.HasPrefix(dir, "e2e/k8s") {
-			continue
-		}
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, imp := range f.Imports {
-			if strings.HasPrefix(strings.Trim(imp.Path.Value, `"`), "k8s.io/") {
-				t.Errorf("%s imports %s: only coordinator/fleet/kube knows Kubernetes", file, imp.Path.Value)
+			path := strings.Trim(imp.Path.Value, `"`)
+			for _, c := range clients {
+				knows := slices.ContainsFunc(strings.Fields(c.only), func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+				if strings.HasPrefix(path, c.imports) && !knows {
+					t.Errorf("%s imports %s: only %s know %s", file, path, c.only, c.of)
+				}
 			}
+			if strings.HasPrefix(path, "github.com/hashicorp/nomad") && path != "github.com/hashicorp/nomad/api" {
+				t.Errorf("%s imports %s: only the client of Nomad's API may be used", file, path)
+			}
+		}
+	}
+	out, err := exec.Command("go", "list", "-m", "all").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), " "); name == "github.com/hashicorp/nomad" {
+			t.Error("the module github.com/hashicorp/nomad is required: its licence is BUSL")
 		}
 	}
 }

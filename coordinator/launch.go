@@ -8,6 +8,7 @@ import (
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/kube"
+	"github.com/everdict/everdict/coordinator/fleet/nomad"
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/coordinator/run"
 	"github.com/everdict/everdict/coordinator/secret"
@@ -24,6 +25,9 @@ type Launch struct {
 	HostNetwork     bool
 	ImagePullPolicy string
 	User            int64
+	// NomadHostNetwork and NomadUser are as in nomad.Config.
+	NomadHostNetwork bool
+	NomadUser        int64
 	// Openers take the place of the technologies that this package knows, by kind of
 	// runtime; nil: none do.
 	Openers map[string]fleet.Opener
@@ -38,10 +42,15 @@ const deadlineSlack = 2 * time.Hour
 
 // clusters are the technologies on which runners are launched, by kind of runtime.
 func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener {
-	all := map[string]fleet.Opener{protocol.RuntimeK8s: kube.New(kube.Config{
-		Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
-		User: cfg.Launch.User, Log: cfg.Log,
-	})}
+	all := map[string]fleet.Opener{
+		protocol.RuntimeK8s: kube.New(kube.Config{
+			Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
+			User: cfg.Launch.User, Log: cfg.Log,
+		}),
+		protocol.RuntimeNomad: nomad.New(nomad.Config{
+			Secrets: vault{secrets}, HostNetwork: cfg.Launch.NomadHostNetwork, User: cfg.Launch.NomadUser, Log: cfg.Log,
+		}),
+	}
 	maps.Copy(all, cfg.Launch.Openers)
 	return all
 }

@@ -24,7 +24,8 @@ var (
 	templates = []string{"harness-template.json"}
 	instances = []string{"harness-instance.json"}
 	// runtimes are also registered and validated by a test of coordinator/registry.
-	runtimes = []string{"runtimes/k8s-kubeconfig.json", "runtimes/k8s.json", "runtimes/local.json", "runtimes/nomad-gpu.json", "runtimes/nomad.json"}
+	runtimes = []string{"runtimes/k8s-kubeconfig.json", "runtimes/k8s.json", "runtimes/local.json", "runtimes/nomad-gpu.json", "runtimes/nomad-raw-exec.json",
+		"runtimes/nomad.json"}
 )
 
 // read decodes an example into its type. A key that the type does not have is a

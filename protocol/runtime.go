@@ -1,9 +1,11 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 )
@@ -15,6 +17,12 @@ const (
 	RuntimeLocal = "local"
 	RuntimeNomad = "nomad"
 	RuntimeK8s   = "k8s"
+)
+
+// Task drivers of runtimes of kind nomad.
+const (
+	NomadDocker  = "docker"
+	NomadRawExec = "raw_exec"
 )
 
 // DefaultPoolConcurrent is how many runs the pool of a runtime takes at a time if
@@ -53,8 +61,12 @@ type RuntimeSpec struct {
 	HostGatewayAddr       string `json:"hostGatewayAddr,omitempty"`
 	ProvisionDependencies *bool  `json:"provisionDependencies,omitempty"`
 
-	// Of nomad.
+	// Of nomad. Driver runs the runner: docker (the default) a container of Image,
+	// raw_exec the program Command that each client has, as a process of the client's
+	// user and without any enclosure.
 	Addr          string       `json:"addr,omitempty"`
+	Driver        string       `json:"driver,omitempty"`
+	Command       string       `json:"command,omitempty"`
 	Runtime       string       `json:"runtime,omitempty"`
 	Datacenters   []string     `json:"datacenters,omitempty"`
 	Constraints   []Constraint `json:"constraints,omitempty"`
@@ -207,11 +219,7 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 	if s.Kind == RuntimeLocal {
 		return
 	}
-	if s.Image == "" {
-		k.add("image", "is missing: the image of the runner that the cluster starts")
-	} else if strings.ContainsAny(s.Image, " \t\r\n") {
-		k.add("image", "contains white space")
-	}
+	s.checkRunner(k)
 	k.positive("gpu", s.GPU)
 	k.secret("authSecret", s.AuthSecret)
 	k.secret("kubeconfigSecret", s.KubeconfigSecret)
@@ -247,6 +255,42 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 	}
 }
 
+// checkRunner checks what the cluster starts: a container of an image, or a program
+// that its machines have.
+func (s *RuntimeSpec) checkRunner(k *checker) {
+	if s.Kind == RuntimeNomad && s.Driver != "" {
+		k.oneOf("driver", s.Driver, NomadDocker, NomadRawExec)
+	}
+	if s.TaskDriver() == NomadRawExec {
+		if !path.IsAbs(s.Command) {
+			k.add("command", "want the absolute path of job-runner on every client, such as /usr/local/bin/job-runner: driver raw_exec runs it")
+		}
+		if s.Image != "" {
+			k.add("image", "goes with driver docker: raw_exec runs no image")
+		}
+		if s.Runtime != "" {
+			k.add("runtime", "goes with driver docker: raw_exec encloses nothing")
+		}
+		return
+	}
+	if s.Command != "" && s.Kind == RuntimeNomad {
+		k.add("command", "goes with driver raw_exec: a container runs what its image says")
+	}
+	if s.Image == "" {
+		k.add("image", "is missing: the image of the runner that the cluster starts")
+	} else if strings.ContainsAny(s.Image, " \t\r\n") {
+		k.add("image", "contains white space")
+	}
+}
+
+// TaskDriver is the Nomad driver that runs the runner; empty for other kinds.
+func (s *RuntimeSpec) TaskDriver() string {
+	if s.Kind != RuntimeNomad {
+		return ""
+	}
+	return cmp.Or(s.Driver, NomadDocker)
+}
+
 // checkForeign refuses fields of another kind: a constraint that nobody heeds is
 // worse than one that is refused.
 func (s *RuntimeSpec) checkForeign(k *checker) {
@@ -265,6 +309,8 @@ func (s *RuntimeSpec) checkForeign(k *checker) {
 	only(s.HostGatewayAddr != "", "hostGatewayAddr", nomad, k8s)
 	only(s.ProvisionDependencies != nil, "provisionDependencies", nomad, k8s)
 	only(s.Addr != "", "addr", nomad)
+	only(s.Driver != "", "driver", nomad)
+	only(s.Command != "", "command", nomad)
 	only(s.Runtime != "", "runtime", nomad)
 	only(len(s.Datacenters) > 0, "datacenters", nomad)
 	only(len(s.Constraints) > 0, "constraints", nomad)
@@ -280,7 +326,7 @@ func (s *RuntimeSpec) checkForeign(k *checker) {
 // derived are the declared capabilities with those that follow from other fields.
 func (s *RuntimeSpec) derived() []string {
 	all := slices.Clone(s.Capabilities)
-	if s.Kind != RuntimeLocal {
+	if s.Kind != RuntimeLocal && s.TaskDriver() != NomadRawExec {
 		all = append(all, CapDocker)
 	}
 	if slices.Contains(hardened, s.Runtime) || slices.Contains(hardened, s.RuntimeClass) {

@@ -56,6 +56,7 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 		PoolMaxConcurrent: o.PoolMaxConcurrent,
 		Launch: coordinator.Launch{
 			URL: o.Launch.RunnerURL, HostNetwork: o.Launch.KubeHostNetwork, ImagePullPolicy: o.Launch.KubeImagePullPolicy, User: o.Launch.KubeUser,
+			NomadHostNetwork: o.Launch.NomadHostNetwork, NomadUser: o.Launch.NomadUser,
 		},
 		Version: version, Log: o.Log,
 	}

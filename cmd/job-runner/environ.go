@@ -10,7 +10,7 @@ import (
 func environ(env []string) []string {
 	var rest []string
 	for _, kv := range env {
-		if !strings.HasPrefix(kv, "EVERDICT_") && !strings.HasPrefix(kv, "KUBERNETES_") {
+		if !strings.HasPrefix(kv, "EVERDICT_") && !strings.HasPrefix(kv, "KUBERNETES_") && !strings.HasPrefix(kv, "NOMAD_") {
 			rest = append(rest, kv)
 		}
 	}

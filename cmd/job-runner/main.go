@@ -25,6 +25,7 @@
 //	EVERDICT_CA_FILE          PEM file of certificates to trust beside the system's
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
+//	EVERDICT_SHARED_MACHINE   true: this is no container, and others' work is beside it
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
@@ -166,12 +167,16 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err := process.HideSelf(); err != nil {
 		log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	// The container is the enclosure, and there is nothing of others in it to hide.
-	processes := process.New(process.Config{NoMask: true})
+	shared, image := getenv("EVERDICT_SHARED_MACHINE") == "true", getenv("EVERDICT_IMAGE")
+	// In a container that is the enclosure, there is nothing of others to hide.
+	processes := process.New(process.Config{NoMask: !shared})
 	defer processes.Close()
-	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
-	cfg.Driver, cfg.Images = sandbox, sandbox
-	cfg.Capabilities = capabilities(ctx, sandbox.Image != "")
+	cfg.Driver = processes
+	if !shared {
+		container := &unit.Driver{Driver: processes, Image: image, By: "the cluster"}
+		cfg.Driver, cfg.Images = container, container
+	}
+	cfg.Capabilities = capabilities(ctx, image != "")
 	var printed error
 	cfg.Undelivered = func(run string, _ int64, result []byte) {
 		fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))

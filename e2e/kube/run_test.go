@@ -4,13 +4,8 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,27 +44,10 @@ func launching(t *testing.T, configure ...func(*coordinator.Config, *protocol.Ru
 
 func register(t *testing.T, h *house.House, spec protocol.RuntimeSpec) {
 	t.Helper()
-	doc, err := json.Marshal(spec)
-	if err == nil {
-		_, err = h.Client.RegisterRuntime(context.Background(), doc)
-	}
-	if err != nil {
-		t.Fatalf("register the runtime: %v", err)
-	}
+	h.Register(spec)
 }
 
-// gate is what a script waits for, as a shell command, until open is called.
-func gate(t *testing.T) (wait string, open func()) {
-	t.Helper()
-	var opened atomic.Bool
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !opened.Load() {
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return "until wget -q -O /dev/null " + s.URL + " 2>/dev/null; do sleep 0.1; done", func() { opened.Store(true) }
-}
+func gate(t *testing.T) (wait string, open func()) { return house.Gate(t) }
 
 // on is a run of the scripted agent on the cluster.
 func on(script string) *protocol.RunRequest {
@@ -154,17 +132,7 @@ func checkPod(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-// logOf is the log of a run.
 func logOf(t *testing.T, h *house.House, id string) string {
 	t.Helper()
-	r, err := h.Client.RawLog(t.Context(), id, protocol.LogQuery{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return h.RawLog(id)
 }

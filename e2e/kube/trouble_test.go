@@ -19,26 +19,14 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// failed checks the failure of a run that is over.
 func failed(t *testing.T, run protocol.Run, class, reason string, words ...string) {
 	t.Helper()
-	f := run.Failure
-	if run.Status != protocol.StatusFailed || f == nil || f.Class != class || f.Reason != reason {
-		t.Fatalf("the run is %s, %+v; want it failed as %s/%s", run.Status, f, class, reason)
-	}
-	for _, w := range words {
-		if !strings.Contains(f.Message, w) {
-			t.Errorf("the failure says %q, want %q in it", f.Message, w)
-		}
-	}
+	house.Failed(t, run, class, reason, words...)
 }
 
-// blocked waits until a run's placement has words in it.
 func blocked(t *testing.T, h *house.House, id, words string) {
 	t.Helper()
-	h.Until(id, id+" waits: "+words, func(r protocol.Run) bool {
-		return r.Placement != nil && strings.Contains(r.Placement.BlockedReason, words)
-	})
+	h.Blocked(id, words)
 }
 
 func once(c *coordinator.Config, _ *protocol.RuntimeSpec) { c.Lease.MaxAttempts = 1 }

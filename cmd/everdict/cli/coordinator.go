@@ -27,7 +27,7 @@ var leaseKeys = []string{
 var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.TrustedProxies}
 
 // launchKeys are about runners that are launched on clusters.
-var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser}
+var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.NomadHostNetwork, config.NomadUser}
 
 func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -149,7 +149,8 @@ func (a *app) sessionOptions(o *CoordinatorOptions) error {
 // launchOptions checks what configuration says about launched runners.
 func (a *app) launchOptions() (LaunchOptions, error) {
 	o := LaunchOptions{RunnerURL: a.cfg.String(config.RunnerURL), KubeHostNetwork: a.cfg.Bool(config.KubeHostNetwork),
-		KubeImagePullPolicy: a.cfg.String(config.KubeImagePullPolicy), KubeUser: int64(a.cfg.Int(config.KubeUser))}
+		KubeImagePullPolicy: a.cfg.String(config.KubeImagePullPolicy), KubeUser: int64(a.cfg.Int(config.KubeUser)),
+		NomadHostNetwork: a.cfg.Bool(config.NomadHostNetwork), NomadUser: int64(a.cfg.Int(config.NomadUser))}
 	if u, err := url.Parse(o.RunnerURL); o.RunnerURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
 		return o, &adviceError{fmt.Errorf("%s: runner_url is no address", a.cfg.Origin(config.RunnerURL)), "give one that a Pod can reach, such as https://everdict.example"}
 	}

@@ -79,6 +79,9 @@ type LaunchOptions struct {
 	KubeImagePullPolicy string
 	// KubeUser is the user id of Pods; negative: the image's own.
 	KubeUser int64
+	// NomadHostNetwork and NomadUser are for containers on Nomad.
+	NomadHostNetwork bool
+	NomadUser        int64
 }
 
 // LeaseTimings are the clocks of the queue; they are checked to hold together.

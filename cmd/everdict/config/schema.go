@@ -77,6 +77,8 @@ const (
 	KubeHostNetwork     = "coordinator.kube_host_network"
 	KubeImagePullPolicy = "coordinator.kube_image_pull_policy"
 	KubeUser            = "coordinator.kube_user"
+	NomadHostNetwork    = "coordinator.nomad_host_network"
+	NomadUser           = "coordinator.nomad_user"
 
 	Pair          = "runner.pair"
 	PoolToken     = "runner.pool_token"
@@ -142,6 +144,8 @@ func Schema(home string, getenv func(string) string) []Key {
 		{KubeHostNetwork, "kube-host-network", "EVERDICT_KUBE_HOST_NETWORK", Bool, "false", false, "launched Pods are in their node's network"},
 		{KubeImagePullPolicy, "kube-image-pull-policy", "EVERDICT_KUBE_IMAGE_PULL_POLICY", String, "", false, "Always, IfNotPresent or Never, for launched Pods; empty: the cluster's own choice"},
 		{KubeUser, "kube-user", "EVERDICT_KUBE_USER", Int, "20250", false, "user id that launched Pods run as; -1: the image's own"},
+		{NomadHostNetwork, "nomad-host-network", "EVERDICT_NOMAD_HOST_NETWORK", Bool, "false", false, "containers launched on Nomad are in their client's network"},
+		{NomadUser, "nomad-user", "EVERDICT_NOMAD_USER", Int, "20250", false, "user id that containers launched on Nomad run as; -1: the image's own"},
 
 		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},

@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,21 +27,28 @@ type Subject struct {
 	Names string
 	// Silent is Spec with an address that swallows what is sent to it; empty: none.
 	Silent *protocol.RuntimeSpec
+	// Processes says that units are processes of the machine: they have no image, which
+	// is refused, and no limit of their memory.
+	Processes bool
 	// MissingImage and BadImage are an image that is nowhere and a name that is none.
 	MissingImage, BadImage string
 	// OtherImage is one that is there and does not have the runner in it.
 	OtherImage string
+	// NoRoom are the cluster's words, in lower case, where no machine has the memory.
+	// Default "insufficient memory".
+	NoRoom string
 	// Evict takes a unit away, as a person with a right to does.
 	Evict func(ctx context.Context, unit string) error
 	// Patience is how long the cluster may take for what a case waits for. Default 60 s.
 	Patience time.Duration
 }
 
+const oom = "memory runs out"
+
 // Run is the suite. Cases run side by side.
 func Run(t *testing.T, s Subject) {
-	if s.Patience == 0 {
-		s.Patience = time.Minute
-	}
+	s.Patience = cmp.Or(s.Patience, time.Minute)
+	s.NoRoom = cmp.Or(s.NoRoom, "insufficient memory")
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, *world)
@@ -53,7 +61,7 @@ func Run(t *testing.T, s Subject) {
 		{"F16 an image that is nowhere", missingImage},
 		{"F16 a name that is no image", badImage},
 		{"a unit that fits nowhere", fitsNowhere},
-		{"memory runs out", memoryRunsOut},
+		{oom, memoryRunsOut},
 		{"the deadline passes", deadlinePasses},
 		{"F17 a unit is taken away", takenAway},
 		{"terminate", terminate},
@@ -63,6 +71,9 @@ func Run(t *testing.T, s Subject) {
 		{"an address that answers nothing", silent},
 		{"inspect", inspect},
 	} {
+		if s.Processes && c.name == oom {
+			continue // it would be the machine's memory
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(t, newWorld(t, s))
@@ -257,6 +268,10 @@ func cutOff(t *testing.T, w *world) {
 func otherImage(t *testing.T, w *world) {
 	o := w.order("other", "say in another image; exit 0")
 	o.Image = w.OtherImage
+	if w.Processes {
+		w.refusesImage(o)
+		return
+	}
 	w.launch(o)
 	if u := w.until(o.Unit, "it ends", ended); u.Trouble != nil {
 		t.Errorf("trouble %+v, want none", u.Trouble)
@@ -269,10 +284,22 @@ func otherImage(t *testing.T, w *world) {
 func missingImage(t *testing.T, w *world) {
 	o := w.order("missing", "exit 0")
 	o.Image = w.MissingImage
+	if w.Processes {
+		w.refusesImage(o)
+		return
+	}
 	w.launch(o)
 	u := w.until(o.Unit, "its image is missing for good", func(u fleet.Unit) bool { return cause(fleet.CauseImage)(u) && u.Trouble.Final })
 	if !strings.Contains(u.Trouble.Message, w.MissingImage) {
 		t.Errorf("the cluster's words are %q, want the image in them", u.Trouble.Message)
+	}
+}
+
+func (w *world) refusesImage(o fleet.Order) {
+	w.t.Helper()
+	var refused *fleet.RefusedError
+	if err := w.p.Launch(w.t.Context(), o); !errors.As(err, &refused) || refused.Cause != fleet.CauseImage {
+		w.t.Errorf("launch with an image: %v, want it refused for that", err)
 	}
 }
 
@@ -298,7 +325,7 @@ func fitsNowhere(t *testing.T, w *world) {
 	o.MemoryMB = 64 << 20 // 64 TiB
 	w.launch(o)
 	u := w.until(o.Unit, "no node has room", cause(fleet.CauseUnschedulable))
-	if u.Trouble.Final || !strings.Contains(strings.ToLower(u.Trouble.Message), "insufficient memory") {
+	if u.Trouble.Final || !strings.Contains(strings.ToLower(u.Trouble.Message), w.NoRoom) {
 		t.Errorf("trouble %+v, want one that may pass, in the cluster's words", u.Trouble)
 	}
 }

@@ -88,15 +88,7 @@ func (p *provider) Inspect(ctx context.Context) (protocol.Inspection, error) {
 	if err != nil {
 		return in, err
 	}
-	most, _ := p.t.Spec.Limits()
-	in.Capacity = &protocol.InspectCapacity{Total: most, Used: len(list), Free: max(0, most-len(list))}
-	for _, u := range list {
-		in.Workload = append(in.Workload, protocol.InspectUnit{ID: u.Name, Name: u.Name, Status: u.State.String(), Node: u.Node, Role: "eval",
-			Namespace: p.namespace, OwnerKind: "Job"})
-		if u.Trouble != nil {
-			in.Warnings = append(in.Warnings, u.Name+": "+u.Trouble.Message)
-		}
-	}
+	fleet.Show(&in, p.t, list, p.namespace, "Job")
 	return in, nil
 }
 
