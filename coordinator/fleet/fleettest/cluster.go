@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,10 @@ func (c *Cluster) Close() {
 func (c *Cluster) Open(_ context.Context, t fleet.Target) (fleet.Provider, error) {
 	return &provider{c, t}, nil
 }
+
+// Lacks implements fleet.Featured: its containers are functions, of which nothing is
+// left when they have returned.
+func (c *Cluster) Lacks(fleet.Feature) string { return "" }
 
 // Down makes every call fail with err until it is called with nil.
 func (c *Cluster) Down(err error) {
@@ -178,7 +183,7 @@ type provider struct {
 }
 
 var (
-	_ fleet.Opener   = (*Cluster)(nil)
+	_ fleet.Featured = (*Cluster)(nil)
 	_ fleet.Provider = (*provider)(nil)
 )
 
@@ -225,7 +230,7 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 			p.c.mu.Unlock()
 			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("couldn't parse image name %q: invalid reference format", o.Image)}
 		}
-		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt}, target: p.target(), order: o}
+		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note}, target: p.target(), order: o}
 		p.c.units[p.key(o.Unit)] = u
 		p.c.launches++
 	}
@@ -365,13 +370,13 @@ func (p *provider) Watch(ctx context.Context, changed func()) error {
 }
 
 // Script is a container that does what its token says, one word of it after the other
-// between semicolons: "say TEXT", "exit N", "oom", "wait".
+// between semicolons: "say TEXT" with $VARIABLES, "exit N", "oom", "wait".
 func Script(ctx context.Context, c Container) (int, *fleet.Trouble) {
 	for step := range strings.SplitSeq(c.Secret, ";") {
 		what, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
 		switch what {
 		case "say":
-			c.Print(arg + "\n")
+			c.Print(os.Expand(arg, func(name string) string { return c.Env[name] }) + "\n")
 		case "exit":
 			code := 0
 			_, _ = fmt.Sscan(arg, &code)

@@ -49,6 +49,7 @@ func Run(t *testing.T, s Subject) {
 		{"an exit code is told", exitCode},
 		{"launched twice is one unit", launchedTwice},
 		{"a launch that was cut off is completed", cutOff},
+		{"a unit without a job", standing},
 		{"the runner is brought into the job's image", otherImage},
 		{"F16 an image that is nowhere", missingImage},
 		{"F16 a name that is no image", badImage},
@@ -252,6 +253,24 @@ func cutOff(t *testing.T, w *world) {
 	w.p = w.open()
 	w.launch(o)
 	w.until(o.Unit, "it runs and ends", func(u fleet.Unit) bool { return ended(u) && u.Trouble == nil })
+}
+
+// A unit that no job has asked for is a unit like any other, and keeps its note.
+func standing(t *testing.T, w *world) {
+	o := w.order("standing", "say $VARIABLE; exit 0")
+	o.Unit, o.Job, o.Attempt, o.Note = fleet.StandingName(), "", 0, `{"a":"b"}`
+	o.Env = map[string]string{"VARIABLE": "of the runner"}
+	if f, ok := w.Opener.(fleet.Featured); ok {
+		o.Reused = f.Lacks(fleet.FeatureReuse) == ""
+	}
+	w.launch(o)
+	u := w.until(o.Unit, "it ends", ended)
+	if u.Job != "" || u.Attempt != 0 || u.Note != o.Note || u.Trouble != nil {
+		t.Errorf("the unit is %+v, trouble %+v; want no job, its note, no trouble", u, u.Trouble)
+	}
+	if out, err := w.p.Output(t.Context(), o.Unit, 1000); err != nil || string(out) != "of the runner\n" {
+		t.Errorf("output %q, %v; want the variable", out, err)
+	}
 }
 
 func otherImage(t *testing.T, w *world) {

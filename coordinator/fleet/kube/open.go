@@ -47,7 +47,7 @@ const (
 // Opener makes providers for runtimes of kind k8s.
 type Opener struct{ cfg Config }
 
-var _ fleet.Opener = (*Opener)(nil)
+var _ fleet.Featured = (*Opener)(nil)
 
 // New returns an opener.
 func New(cfg Config) *Opener {
@@ -56,6 +56,17 @@ func New(cfg Config) *Opener {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Opener{cfg}
+}
+
+// Lacks implements fleet.Featured.
+func (o *Opener) Lacks(f fleet.Feature) string {
+	switch {
+	case f == fleet.FeatureReuse && o.cfg.User < 0:
+		return "with --kube-user=-1 a Pod may run as root, and what a job of root leaves in its container cannot be removed for certain"
+	case f == fleet.FeatureReuse:
+		return ""
+	}
+	return fmt.Sprintf("Pods do not hold %q", f)
 }
 
 // Open implements fleet.Opener. What authenticates is, in this order: the kubeconfig in

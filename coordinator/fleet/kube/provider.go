@@ -39,6 +39,9 @@ func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, namesp
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
 // the token, then the Job goes. A launch that was cut off is found suspended.
 func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
+	if o.Reused && p.cfg.User < 0 {
+		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "a Pod that may run as root is not reused"}
+	}
 	jobs := p.client.BatchV1().Jobs(p.namespace)
 	j, err := jobs.Create(ctx, job(&p.cfg, p.t, o), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -56,7 +56,7 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 		if p.job != nil {
 			notes, set = p.job.Annotations, p.job.Labels
 		}
-		u.Job = notes[noteRun]
+		u.Job, u.Note = notes[noteRun], notes[noteOrder]
 		u.Attempt, _ = strconv.ParseInt(set[labelAttempt], 10, 64) // what is none is no attempt, and not wanted
 		u.State, u.Trouble = state(p.job, pod, p.said)
 		if pod != nil {
