@@ -69,6 +69,7 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 	a.tenure = newTenure(ref, f, stop, a.log)
 	r.mu.Lock()
 	r.active[name] = a
+	r.taken++
 	r.mu.Unlock()
 	r.stir()
 	r.attempts.Add(1)

@@ -68,6 +68,7 @@ func (c *Coordinator) launch(openers map[string]fleet.Opener, identity string) *
 	}
 	return fleet.New(fleet.Config{
 		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Openers: openers, Coordinator: identity, URL: l.URL,
+		Bind:  func(unit, job string) { c.gateway.BindUnit(unit, job) },
 		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
 		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Log: c.log,
 	})
@@ -78,8 +79,8 @@ type launches struct{ *run.Service }
 
 // Needs implements fleet.Runs.
 func (l launches) Needs(ctx context.Context, run string) (fleet.Needs, error) {
-	image, r, timeout, err := l.Declared(ctx, run)
-	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Deadline: timeout + deadlineSlack}, err
+	image, r, network, timeout, err := l.Declared(ctx, run)
+	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Network: network, Deadline: timeout + deadlineSlack}, err
 }
 
 // vault is the workspace's secrets as clusters see them.

@@ -38,9 +38,11 @@ type RuntimeSpec struct {
 	MaxConcurrent  *int `json:"maxConcurrent,omitempty"`
 	MemoryBudgetMB *int `json:"memoryBudgetMb,omitempty"`
 	CPUBudget      *int `json:"cpuBudget,omitempty"`
-	// Warm runners are kept ready. IdleSeconds is how long a runner waits for its
-	// next run; 0: it takes one run.
+	// Warm runners are kept ready, for runs that declare exactly WarmSize; absent, those
+	// that declare nothing. IdleSeconds is how long a runner waits for its next run; 0: it
+	// takes one run.
 	Warm        int          `json:"warm,omitempty"`
+	WarmSize    *Resources   `json:"warmSize,omitempty"`
 	IdleSeconds int          `json:"idleSeconds,omitempty"`
 	TraceSource *TraceSource `json:"traceSource,omitempty"`
 
@@ -164,12 +166,7 @@ func (s *RuntimeSpec) Validate() error {
 	k.positive("maxConcurrent", s.MaxConcurrent)
 	k.positive("memoryBudgetMb", s.MemoryBudgetMB)
 	k.positive("cpuBudget", s.CPUBudget)
-	if s.Warm < 0 {
-		k.add("warm", "want 0 or more, got %d", s.Warm)
-	}
-	if s.IdleSeconds < 0 {
-		k.add("idleSeconds", "want 0 or more, got %d", s.IdleSeconds)
-	}
+	s.checkReady(&k)
 	s.checkKind(&k)
 	if err := k.err(); err != nil {
 		return err
@@ -185,6 +182,36 @@ func (s *RuntimeSpec) Validate() error {
 		}
 	}
 	return nil
+}
+
+// MaxIdleSeconds is how long a runner can wait for its next run.
+const MaxIdleSeconds = 3600
+
+// checkReady checks what is said about runners that are kept ready or used again.
+func (s *RuntimeSpec) checkReady(k *checker) {
+	most, memory := s.Limits()
+	switch {
+	case s.Warm < 0:
+		k.add("warm", "want 0 or more, got %d", s.Warm)
+	case s.Warm > most && most > 0:
+		k.add("warm", "%d are more than the %d that the pool may have at a time (maxConcurrent)", s.Warm, most)
+	}
+	if s.IdleSeconds < 0 || s.IdleSeconds > MaxIdleSeconds {
+		k.add("idleSeconds", "want 0 to %d, got %d", MaxIdleSeconds, s.IdleSeconds)
+	}
+	r := s.WarmSize
+	if r == nil {
+		return
+	}
+	if s.Warm == 0 {
+		k.add("warmSize", "goes with warm, which is not there")
+	}
+	if r.CPU < 0 || r.MemoryMB < 0 || r.GPU < 0 {
+		k.add("warmSize", "want whole numbers that are not below 0")
+	}
+	if memory > 0 && s.Warm > 0 && r.MemoryMB > memory/s.Warm {
+		k.add("warmSize.memoryMb", "%d runners of %d MiB are more than memoryBudgetMb, %d", s.Warm, r.MemoryMB, memory)
+	}
 }
 
 func (s *RuntimeSpec) checkKind(k *checker) {

@@ -9,6 +9,9 @@
 // A result that it cannot deliver it prints as one line after the sentinel
 // __EVERDICT_RESULT__, where the coordinator finds it when it is back.
 //
+// A runner that is kept ready waits for its first run, and one that is used again takes
+// one after the other; see reuse.go.
+//
 // Variables:
 //
 //	EVERDICT_API_URL          address of the coordinator
@@ -19,6 +22,9 @@
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
+//	EVERDICT_FIRST_TIMEOUT    how long to wait for the first run; default 2m
+//	EVERDICT_IDLE_TIMEOUT     how long to wait for each further one; default 0: it takes one
+//	EVERDICT_LIFE             the age at which it takes no more; default: none
 //	EVERDICT_LOG_LEVEL        debug, info, warn or error; default info
 //
 // The exit codes are those of "everdict runner": 0 done, 3 the run was given back, 4 the
@@ -51,13 +57,9 @@ import (
 // version is set by the build.
 var version = "dev"
 
-const (
-	// idle is how long the runner waits for its run: others may have taken it.
-	idle = 2 * time.Minute
-	// deliver is how long it tries to hand its result over, a restart of the
-	// coordinator included.
-	deliver = 10 * time.Minute
-)
+// deliver is how long the runner tries to hand its result over, a restart of the
+// coordinator included.
+const deliver = 10 * time.Minute
 
 func main() {
 	if len(os.Args) > 1 {
@@ -125,6 +127,10 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
+	turns, err := readTurns(getenv)
+	if err != nil {
+		return err
+	}
 	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
 	if url == "" {
 		return errors.New("EVERDICT_API_URL is not set")
@@ -141,28 +147,52 @@ func run(ctx context.Context, getenv func(string) string) error {
 		log.Warn("other programs of this user can look into the runner", "err", err)
 	}
 	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
+	w := worker{
+		agent: agent.Config{
+			URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
+			Slots: 1, Once: true, DrainTimeout: drain, DeliverTimeout: deliver,
+			StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
+			Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
+		},
+		image: getenv("EVERDICT_IMAGE"), dirs: []string{dir, os.TempDir()}, turns: turns,
+	}
+	return w.run(ctx)
+}
+
+// worker takes runs, one at a time.
+type worker struct {
+	agent agent.Config // without what each run has anew
+	image string       // of the container, if it is the run's own
+	dirs  []string     // all that a run may write
+	turns turns
+}
+
+// one takes one run, if one comes in time, and delivers its result.
+func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err error) {
 	// The container is the enclosure, and there is nothing of others in it to hide.
 	processes := process.New(process.Config{NoMask: true})
-	defer processes.Close()
-	sandbox := &unit.Driver{Driver: processes, Image: getenv("EVERDICT_IMAGE"), By: "the cluster"}
+	defer func() { err = errors.Join(err, processes.Close()) }()
+	sandbox := &unit.Driver{Driver: processes, Image: w.image, By: "the cluster"}
 	var printed error
-	r := agent.New(agent.Config{
-		Undelivered: func(run string, _ int64, result []byte) {
-			fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
-			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, deliver)
-		},
-		URL: url, Credential: link.Secret(joined.Token), CAFile: caFile, Version: version,
-		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
-		Capabilities: capabilities(ctx, sandbox.Image != ""),
-		StateDir:     filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
-		Driver: sandbox, Images: sandbox, Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
-	})
+	cfg := w.agent
+	cfg.Undelivered = func(run string, _ int64, result []byte) {
+		fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
+		printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, cfg.DeliverTimeout)
+	}
+	cfg.ExitWhenIdle, cfg.Capabilities = wait, capabilities(ctx, w.image != "")
+	cfg.Driver, cfg.Images = sandbox, sandbox
+	r := agent.New(cfg)
+	over := make(chan struct{})
+	defer close(over)
 	go func() {
-		<-ctx.Done()
-		r.Drain()
+		select {
+		case <-ctx.Done():
+			r.Drain()
+		case <-over:
+		}
 	}()
 	err = r.Run(context.WithoutCancel(ctx))
-	return errors.Join(err, printed)
+	return r.Taken() > 0, errors.Join(err, printed)
 }
 
 // join tries for a while: a unit whose coordinator is gone is not to wait for ever.

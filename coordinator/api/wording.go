@@ -162,6 +162,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"memoryBudgetMb":        {text: "MiB of declared memory at a time in the whole pool; none: no limit"},
 		"cpuBudget":             {text: "in thousandths of a core; kept with the spec, nothing is admitted by it"},
 		"warm":                  {text: "runners to keep ready"},
+		"warmSize":              {text: "what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing"},
 		"idleSeconds":           {text: "how long a runner waits for its next run; 0 (default): it takes one run"},
 		"traceSource":           {text: "where the traces of services are read"},
 		"image":                 {text: "of nomad and k8s: the image of the runner that the cluster starts"},

@@ -32,6 +32,8 @@ type Runs interface {
 type Needs struct {
 	Image              string
 	CPU, MemoryMB, GPU int
+	// Network is the mode that the case declares; empty: none is declared.
+	Network string
 	// Deadline is what an attempt may take at most, everything included.
 	Deadline time.Duration
 }
@@ -48,6 +50,9 @@ type Config struct {
 	Queue   Queue
 	Runs    Runs
 	Runners Runners
+	// Bind makes the runner of a unit take one job and no other, now or when it is back;
+	// no job: the one that its token named.
+	Bind func(unit, job string)
 	// Pool is the name of a runtime's pool in the queue.
 	Pool func(workspace, runtime string) string
 	// Openers by kind of runtime. The runners of other kinds are not launched.

@@ -31,6 +31,7 @@ const (
 // look is one comparison of wanted with seen.
 type look struct {
 	*pool
+	spec   *protocol.RuntimeSpec // the latest
 	now    time.Time
 	next   time.Duration // until something is due
 	units  map[string]seen
@@ -39,9 +40,15 @@ type look struct {
 	// awaited are the units whose job is queued, by job, and the memory of those jobs.
 	awaited map[string]string
 	memory  int64
+	// leases are those that the runners of units hold, by unit, and idle are the units
+	// that take whatever fits and have nothing.
+	leases map[string]lease.Lease
+	idle   []idle
 	// leaving are the units that are not wanted and still run: they have their place
 	// until they have ended.
 	leaving int
+	// full says that there is no slot left; empty: there is.
+	full string
 }
 
 type seen struct {
@@ -61,15 +68,15 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		p.failed("reach its cluster", err)
 		return p.notBefore.Sub(now)
 	}
-	l := &look{pool: p, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
-		awaited: map[string]string{}}
+	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
+		awaited: map[string]string{}, leases: map[string]lease.Lease{}}
 	if err := l.see(ctx, current); err != nil {
 		if ctx.Err() == nil {
 			p.failed("see what runs on its cluster", err)
 		}
 		return max(p.notBefore.Sub(now), settle)
 	}
-	if err := l.ask(ctx, current.spec); err != nil {
+	if err := l.ask(ctx); err != nil {
 		if ctx.Err() == nil {
 			p.log.Error("the queue does not say what is wanted", "err", err)
 		}
@@ -119,21 +126,32 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			delete(l.marks, name)
 		}
 	}
+	for name := range l.assigned {
+		if _, there := l.units[name]; !there {
+			l.unassign(name)
+		}
+	}
 	return nil
 }
 
 // ask reads what the queue wants, and where the jobs of units stand. It comes after
 // see: what a unit did before it ended is in the queue by then.
-func (l *look) ask(ctx context.Context, spec *protocol.RuntimeSpec) (err error) {
+func (l *look) ask(ctx context.Context) (err error) {
 	var ids []string
-	asked := map[string]bool{}
-	for _, u := range l.units {
-		if !asked[u.Job] {
-			asked[u.Job] = true
-			ids = append(ids, u.Job)
+	asked := map[string]bool{"": true}
+	ask := func(job string) {
+		if !asked[job] {
+			asked[job] = true
+			ids = append(ids, job)
 		}
 	}
-	concurrent, _ := spec.Limits()
+	for _, u := range l.units {
+		ask(u.Job)
+	}
+	for _, a := range l.assigned {
+		ask(a.job)
+	}
+	concurrent, _ := l.spec.Limits()
 	// Twice the slots, for jobs that are skipped because they do not fit.
 	l.demand, err = l.cfg.Queue.Demand(ctx, l.name, 2*concurrent, ids)
 	if err != nil {
@@ -146,6 +164,9 @@ func (l *look) ask(ctx context.Context, spec *protocol.RuntimeSpec) (err error) 
 			unit = l.unitOf(ctx, h.Runner)
 		}
 		holders[h.Runner] = unit
+		if unit != "" {
+			l.leases[unit] = h
+		}
 	}
 	l.holders = holders
 	return nil
@@ -164,13 +185,17 @@ func (l *look) unitOf(ctx context.Context, runner string) string {
 func (l *look) judge(ctx context.Context) {
 	held := map[string]bool{}
 	for _, u := range l.units {
+		if n := noteOf(&u.Unit); n != nil {
+			l.stand(ctx, u, n, held)
+			continue
+		}
 		job, known := l.demand.Jobs[u.Job]
 		switch {
 		case known && job.State == lease.Leased && l.holders[job.Lease.Runner] == u.Name:
 			held[u.Job] = true
 			l.mark(u.Name).unwanted = time.Time{}
 			l.held(ctx, u, job)
-		case known && job.State == lease.Queued && !job.Delayed && u.Attempt == job.Attempt+1:
+		case known && waits(job, u.Attempt):
 			l.mark(u.Name).unwanted = time.Time{}
 			l.await(ctx, u, job)
 		default:
@@ -315,7 +340,11 @@ func (l *look) sweep(ctx context.Context, u seen) {
 	m := l.mark(u.Name)
 	if u.State == Running {
 		l.leaving++
-		l.memory += l.demand.Jobs[u.Job].MemoryMB
+		if n := noteOf(&u.Unit); n != nil {
+			l.memory += int64(n.MemoryMB)
+		} else {
+			l.memory += l.demand.Jobs[u.Job].MemoryMB
+		}
 	}
 	if l.since(&m.unwanted) < l.cfg.Grace {
 		l.due(m.unwanted.Add(l.cfg.Grace))
@@ -369,40 +398,34 @@ func result(output []byte) []byte {
 	return line
 }
 
+// wanted is a unit to launch.
+type wanted struct {
+	lease.Waiting // none: it is to be kept ready
+	unit          string
+	// note of a standing unit whose kind is settled already; nil: that follows from
+	// what the job declares.
+	note *note
+}
+
 // launch makes the units that are missing, in the queue's order, as far as the limits
-// of the pool admit.
+// of the pool admit. Units that are there and have nothing to do come first.
 func (l *look) launch(ctx context.Context, current *cluster) {
-	type wanted struct {
-		lease.Waiting
-		unit string
+	l.sortIdle()
+	for _, u := range l.idle {
+		l.memory += int64(u.note.MemoryMB)
 	}
-	var all []wanted
-	slots := l.demand.Use.Limit.MaxConcurrent - l.demand.Use.Leases - len(l.awaited) - l.leaving
-	budget := l.demand.Use.Limit.MemoryMB
-	memory := l.demand.Use.MemoryMB + l.memory
-	full := ""
-	for _, w := range l.demand.Next {
-		unit := UnitName(w.Job, w.Attempt+1)
-		if l.awaited[w.Job] == unit {
-			if l.units[unit].State == Launching && l.launched[unit].Name == "" {
-				all = append(all, wanted{w, unit}) // its launch was cut off
-			}
-			continue
-		}
-		_, leaving := l.units[unit]
-		mb := w.Requirements.MemoryMB
-		switch {
-		case leaving: // it is being removed
-		case slots <= 0:
-			full = fmt.Sprintf("waits for a slot: %d of %d in use", l.demand.Use.Limit.MaxConcurrent-slots, l.demand.Use.Limit.MaxConcurrent)
-		case budget > 0 && mb > 0 && memory+mb > budget:
-			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", memory, budget, mb)
-		default:
-			slots--
-			memory += mb
-			all = append(all, wanted{w, unit})
+	all, slots, short := l.missing(ctx)
+	if short > 0 {
+		l.giveWay(ctx, short)
+	} else {
+		all = append(all, l.keepWarm(ctx, slots, l.room)...)
+	}
+	for _, u := range l.idle {
+		if u.State == Launching && l.launched[u.Name].Name == "" { // its launch was cut off
+			all = append(all, wanted{unit: u.Name, note: u.note})
 		}
 	}
+	full := l.full
 	if wait := l.notBefore.Sub(l.now); wait > 0 {
 		l.due(l.notBefore) // what it waits for has been said
 		return
@@ -413,16 +436,18 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	group.SetLimit(launchWidth)
 	for _, w := range all {
 		group.Go(func() error {
-			word, err := l.launchOne(bounded, current, w.Waiting, w.unit)
+			o, word, err := l.launchOne(bounded, current, w)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				failed = errors.Join(failed, err)
 				return err // the others would fail as well
 			}
-			l.words[w.Job] = word
+			if w.Job != "" {
+				l.words[w.Job] = word
+			}
 			if l.units[w.unit].Name == "" {
-				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: w.Job, Attempt: w.Attempt + 1, State: Pending}, l.now}
+				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, l.now}
 			}
 			return nil
 		})
@@ -439,6 +464,46 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	}
 }
 
+// missing are the units that waiting jobs have not, how many slots are left, and how
+// many jobs do not fit now.
+func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
+	use := &l.demand.Use
+	slots = use.Limit.MaxConcurrent - use.Leases - len(l.awaited) - l.leaving - len(l.idle)
+	for _, w := range l.demand.Next {
+		unit := UnitName(w.Job, w.Attempt+1)
+		if l.awaited[w.Job] != "" {
+			if l.awaited[w.Job] == unit && l.units[unit].State == Launching && l.launched[unit].Name == "" {
+				all = append(all, wanted{Waiting: w, unit: unit}) // its launch was cut off
+			}
+			continue
+		}
+		mb := w.Requirements.MemoryMB
+		if l.assign(ctx, w) {
+			continue
+		}
+		switch {
+		case l.units[unit].Name != "": // it is being removed
+		case slots <= 0:
+			short++
+			l.full = fmt.Sprintf("waits for a slot: %d of %d in use", use.Limit.MaxConcurrent-slots, use.Limit.MaxConcurrent)
+		case !l.room(int(mb)):
+			short++
+			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", use.MemoryMB+l.memory, use.Limit.MemoryMB, mb)
+		default:
+			slots--
+			l.memory += mb
+			all = append(all, wanted{Waiting: w, unit: unit})
+		}
+	}
+	return all, slots, short
+}
+
+// room says whether the pool's memory has room for so many MiB more.
+func (l *look) room(mb int) bool {
+	use := &l.demand.Use
+	return use.Limit.MemoryMB <= 0 || mb == 0 || use.MemoryMB+l.memory+int64(mb) <= use.Limit.MemoryMB
+}
+
 // first is the first of joined errors: the others are of the same kind.
 func first(err error) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -447,28 +512,38 @@ func first(err error) error {
 	return err
 }
 
-func (l *look) launchOne(ctx context.Context, c *cluster, w lease.Waiting, unit string) (word string, err error) {
-	needs, err := l.cfg.Runs.Needs(ctx, w.Job)
-	if err != nil {
-		return "", err
+func (l *look) launchOne(ctx context.Context, c *cluster, w wanted) (o Order, word string, err error) {
+	o = Order{Unit: w.unit, URL: l.cfg.URL}
+	var needs Needs
+	if w.Job != "" {
+		if needs, err = l.cfg.Runs.Needs(ctx, w.Job); err != nil {
+			return o, "", err
+		}
+		o.Job, o.Attempt = w.Job, w.Attempt+1
+		o.Image, o.CPU, o.MemoryMB, o.GPU = needs.Image, needs.CPU, needs.MemoryMB, needs.GPU
+		o.Deadline, o.Network = needs.Deadline, needs.Network
+		w.note = l.reused(l.spec, &needs)
+	}
+	if w.note != nil {
+		w.note.apply(&o)
+	}
+	o.Token = func(ctx context.Context) (string, error) {
+		return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, w.unit, o.Job, l.cfg.TokenLife)
 	}
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	err = c.Launch(bounded, Order{
-		Unit: unit, Job: w.Job, Attempt: w.Attempt + 1, URL: l.cfg.URL,
-		Token: func(ctx context.Context) (string, error) {
-			return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, unit, w.Job, l.cfg.TokenLife)
-		},
-		Image: needs.Image, CPU: needs.CPU, MemoryMB: needs.MemoryMB, GPU: needs.GPU, Deadline: needs.Deadline,
-	})
+	err = c.Launch(bounded, o)
 	var refused *RefusedError
-	if errors.As(err, &refused) {
+	switch {
+	case errors.As(err, &refused) && w.Job == "":
+		l.coldUntil(refused.Message)
+		return o, "", nil
+	case errors.As(err, &refused):
 		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		f := failure(&Unit{Name: unit}, t, needs, true)
-		return f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
+		f := failure(&Unit{Name: w.unit}, t, needs, true)
+		return o, f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
+	case err == nil:
+		l.log.Info("unit launched", "run", w.Job, "unit", w.unit)
 	}
-	if err == nil {
-		l.log.Info("unit launched", "run", w.Job, "unit", unit)
-	}
-	return fmt.Sprintf("unit %s is %s", unit, Pending), err
+	return o, fmt.Sprintf("unit %s is %s", w.unit, Pending), err
 }

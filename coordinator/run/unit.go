@@ -193,11 +193,11 @@ func (f *foretold) over(ev *lease.Event) {
 }
 
 // Declared is what the case and the harness of a run declare: the image, the resources
-// (the case wins), and how long the harness may take.
-func (s *Service) Declared(ctx context.Context, run string) (image string, r protocol.Resources, timeout time.Duration, err error) {
+// (the case wins), the network's mode, and how long the harness may take.
+func (s *Service) Declared(ctx context.Context, run string) (image string, r protocol.Resources, network string, timeout time.Duration, err error) {
 	sp, err := s.spec(ctx, run)
 	if err != nil {
-		return "", r, 0, err
+		return "", r, "", 0, err
 	}
 	for _, d := range []*protocol.Resources{sp.Harness.Resources, sp.Case.Resources} {
 		if d == nil {
@@ -205,5 +205,8 @@ func (s *Service) Declared(ctx context.Context, run string) (image string, r pro
 		}
 		r.CPU, r.MemoryMB, r.GPU = cmp.Or(d.CPU, r.CPU), cmp.Or(d.MemoryMB, r.MemoryMB), cmp.Or(d.GPU, r.GPU)
 	}
-	return cmp.Or(sp.Case.Image, sp.Harness.Image), r, time.Duration(sp.Case.TimeoutSec) * time.Second, nil
+	if n := sp.Case.Network; n != nil {
+		network = n.Mode
+	}
+	return cmp.Or(sp.Case.Image, sp.Harness.Image), r, network, time.Duration(sp.Case.TimeoutSec) * time.Second, nil
 }

@@ -143,6 +143,16 @@ func (c *Cluster) Evict(name string) {
 	c.Say(name, &fleet.Trouble{Cause: fleet.CauseEvicted, Message: "the unit was deleted", Final: true, Dead: true})
 }
 
+// Exit ends a unit's container by itself, with code 0.
+func (c *Cluster) Exit(name string) {
+	c.each(name, func(u *unit) {
+		u.State = fleet.Ended
+		if u.stop != nil {
+			u.stop()
+		}
+	})
+}
+
 // Vanish removes a unit without a trace.
 func (c *Cluster) Vanish(name string) {
 	c.each(name, func(u *unit) {
