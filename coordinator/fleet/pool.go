@@ -58,8 +58,8 @@ type launched struct {
 // marks are when something was first seen of a unit, and what was.
 type marks struct {
 	awaited, trouble, unwanted time.Time
-	// used: its runner has had a job. shunned: it did not take the one it was given.
-	used, shunned bool
+	// used: its runner has had a job. going: a standing unit that gets no other.
+	used, going bool
 }
 
 func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {

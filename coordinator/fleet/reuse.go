@@ -159,7 +159,7 @@ func (l *look) stand(ctx context.Context, u seen, n *note, held map[string]bool)
 	}
 	if ok {
 		l.unassign(u.Name)
-		m.shunned = m.shunned || l.now.Sub(given.running) >= takeBound && !given.running.IsZero()
+		m.going = m.going || l.now.Sub(given.running) >= takeBound && !given.running.IsZero()
 	}
 	if job, known := l.demand.Jobs[u.Job]; known && !ok && !m.used && waits(job, u.Attempt) {
 		m.unwanted = time.Time{}
@@ -199,8 +199,8 @@ func (l *look) retire(u seen, n *note, m *marks) string {
 			l.coldUntil(t.Message)
 		}
 		return "it has ended"
-	case m.shunned:
-		return "its runner did not take its job"
+	case m.going:
+		return "it is on its way out"
 	case n.Spec != digest(l.spec):
 		return "the runtime's latest version is another"
 	case used && (n.Idle == 0 || l.spec.IdleSeconds == 0):
@@ -261,7 +261,8 @@ func (l *look) unassign(unit string) {
 // giveWay removes n idle units, so that jobs which do not fit them have their place.
 func (l *look) giveWay(ctx context.Context, n int) {
 	for _, u := range l.idle[:min(n, len(l.idle))] {
-		l.mark(u.Name).unwanted = l.now.Add(-l.cfg.Grace)
+		m := l.mark(u.Name)
+		m.going, m.unwanted = true, l.now.Add(-l.cfg.Grace)
 		l.sweep(ctx, u.seen)
 	}
 }
@@ -275,6 +276,7 @@ func (l *look) keepWarm(ctx context.Context, slots int, room func(mb int) bool) 
 		fresh := u.Job == "" && !l.mark(u.Name).used
 		switch {
 		case fresh && (*u.note != *n || ready >= l.spec.Warm):
+			l.mark(u.Name).going = true
 			l.sweep(ctx, u.seen)
 		case u.note.CPU == n.CPU && u.note.MemoryMB == n.MemoryMB && u.note.GPU == n.GPU:
 			ready++

@@ -73,6 +73,10 @@ func TestWarmGivesWay(t *testing.T) {
 		w.move("run_a", settled)
 		w.pass(grace + time.Second)
 		w.wantReady("there is room again", 2)
+		w.spec.Warm = 1
+		w.version("2.0.0")
+		w.pass(grace + time.Second)
+		w.wantReady("a version that wants fewer", 1)
 	})
 }
 
