@@ -38,7 +38,7 @@ const (
 )
 
 // untouched are mounts that look writable and are not, for a user who is not root.
-var untouched = []string{"/proc", "/dev", "/dev/pts", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
+var untouched = []string{"/proc", "/dev", "/dev/pts", "/sys/fs/cgroup", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 
 // OpenContainer looks at the container before its first job. dirs are all that a job may
 // write beside what is in /dev.
