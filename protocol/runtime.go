@@ -105,6 +105,12 @@ func FunctionalCapabilities() []string { return slices.Clone(capabilities[:8]) }
 // hardened are container runtimes that enclose more than a plain one.
 var hardened = []string{"runsc", "gvisor", "kata", "kata-runtime", "firecracker", "fc"}
 
+// HardenedRuntimes are the container runtimes that enclose more than a plain one.
+func HardenedRuntimes() []string { return slices.Clone(hardened) }
+
+// Hardened says whether a container runtime is one of HardenedRuntimes.
+func Hardened(name string) bool { return slices.Contains(hardened, name) }
+
 // SecretNames yields what the spec needs secrets of the workspace for, one of the
 // fields of a SecretUse, each with the secret's name.
 func (s *RuntimeSpec) SecretNames() iter.Seq2[string, string] {
@@ -310,7 +316,7 @@ func (s *RuntimeSpec) derived() []string {
 	if s.Kind != RuntimeLocal {
 		all = append(all, CapDocker)
 	}
-	if slices.Contains(hardened, s.Runtime) || slices.Contains(hardened, s.RuntimeClass) {
+	if Hardened(s.Runtime) || Hardened(s.RuntimeClass) {
 		all = append(all, CapSandbox)
 	}
 	if s.TraceSource != nil {

@@ -19,6 +19,7 @@
 //	EVERDICT_CA_FILE          PEM file of certificates to trust beside the system's
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
+//	EVERDICT_NETWORK          "none" if the cluster lets this container reach the coordinator alone
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
@@ -154,7 +155,7 @@ func run(ctx context.Context, getenv func(string) string) error {
 			StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
 			Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
 		},
-		image: getenv("EVERDICT_IMAGE"), dirs: []string{dir, os.TempDir()}, turns: turns,
+		image: getenv("EVERDICT_IMAGE"), noNetwork: getenv("EVERDICT_NETWORK") == protocol.NetworkNone, dirs: []string{dir, os.TempDir()}, turns: turns,
 	}
 	return w.run(ctx)
 }
@@ -163,8 +164,10 @@ func run(ctx context.Context, getenv func(string) string) error {
 type worker struct {
 	agent agent.Config // without what each run has anew
 	image string       // of the container, if it is the run's own
-	dirs  []string     // all that a run may write
-	turns turns
+	// noNetwork says that the cluster holds the container to "network: none".
+	noNetwork bool
+	dirs      []string // all that a run may write
+	turns     turns
 }
 
 // one takes one run, if one comes in time, and delivers its result.
@@ -172,7 +175,7 @@ func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err er
 	// The container is the enclosure, and there is nothing of others in it to hide.
 	processes := process.New(process.Config{NoMask: true})
 	defer func() { err = errors.Join(err, processes.Close()) }()
-	sandbox := &unit.Driver{Driver: processes, Image: w.image, By: "the cluster"}
+	sandbox := &unit.Driver{Driver: processes, Image: w.image, By: "the cluster", NoNetwork: w.noNetwork}
 	var printed error
 	cfg := w.agent
 	cfg.Undelivered = func(run string, _ int64, result []byte) {

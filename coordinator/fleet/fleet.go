@@ -55,8 +55,9 @@ type Config struct {
 	Bind func(unit, job string)
 	// Pool is the name of a runtime's pool in the queue.
 	Pool func(workspace, runtime string) string
-	// Openers by kind of runtime. The runners of other kinds are not launched.
-	Openers map[string]Opener
+	// Checker has the openers by kind of runtime. The runners of other kinds are not
+	// launched.
+	Checker
 	// Coordinator is the name under which units carry this coordinator's label.
 	Coordinator string
 	// URL is where launched runners find the coordinator.
@@ -163,6 +164,17 @@ func (f *Fleet) Launches(workspace, runtime string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.pools[key{workspace, runtime}] != nil
+}
+
+// Refuses implements run.Launcher.
+func (f *Fleet) Refuses(workspace string, spec *protocol.RuntimeSpec, network string) error {
+	if !f.Launches(workspace, spec.ID) {
+		return nil
+	}
+	if err := f.cfg.Spec(workspace, spec); err != nil {
+		return err
+	}
+	return f.cfg.Network(spec, network)
 }
 
 // Why implements run.Launcher.

@@ -82,7 +82,7 @@ func inWorldOf(t *testing.T, limit lease.Limit, spec protocol.RuntimeSpec, test 
 // begin starts a life of the fleet; stop ends it and keeps the cluster.
 func (w *world) begin() {
 	w.f = fleet.New(fleet.Config{
-		Queue: w, Runs: w, Runners: w, Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster},
+		Queue: w, Runs: w, Runners: w, Checker: fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster}},
 		Pool: func(workspace, runtime string) string { return workspace + "/" + runtime }, Coordinator: "crd", URL: "http://here",
 		Grace: grace, PendingTimeout: pending, Bind: w.bind,
 	})

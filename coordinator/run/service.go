@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/evidence"
@@ -43,6 +44,7 @@ type Service struct {
 	audience audience
 
 	foretold foretold
+	spreads  atomic.Uint64 // runs that were spread over a list of runtimes
 
 	mu       sync.Mutex
 	stopping func(lease.Event)

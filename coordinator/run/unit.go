@@ -23,6 +23,9 @@ type Launcher interface {
 	// Why is, in one sentence, what a queued run of a runtime waits for; false: this
 	// runtime's runners are not launched, or nothing is known yet.
 	Why(workspace, runtime, run string) (sentence string, ok bool)
+	// Refuses says why the units of a launched runtime cannot be as it says, or do not
+	// hold the network mode of a case; a *protocol.Problem.
+	Refuses(workspace string, spec *protocol.RuntimeSpec, network string) error
 	// Launches says whether runners are launched for a runtime.
 	Launches(workspace, runtime string) bool
 }
@@ -44,7 +47,7 @@ func (s *Service) launched() Launcher {
 // toLaunched is the runtime that a run without one goes to because nobody who is there
 // could take it, and that launches a runner for it; false: there is none, or somebody is
 // there.
-func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs []string) (route, bool, error) {
+func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs needs) (route, bool, error) {
 	launcher := s.launched()
 	if launcher == nil || s.cfg.Local {
 		return route{}, false, nil
@@ -55,12 +58,12 @@ func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []o
 	}
 	for _, r := range roster {
 		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace)
-		if r.Online && r.Unit == "" && takes && !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+		if r.Online && r.Unit == "" && takes && !slices.ContainsFunc(needs.capabilities, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
 			return route{}, false, nil
 		}
 	}
 	for _, o := range runtimes {
-		if launcher.Launches(p.Workspace, o.spec.ID) && len(o.lacks(needs)) == 0 {
+		if launcher.Launches(p.Workspace, o.spec.ID) && s.refusal(p.Workspace, &o, needs) == nil {
 			return route{pool: runtimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
 				why: "no runtime was named, and no runner that could take it is online: runtime " + o.spec.ID + " launches one"}, true, nil
 		}

@@ -79,6 +79,11 @@ type LaunchOptions struct {
 	KubeImagePullPolicy string
 	// KubeUser is the user id of Pods; negative: the image's own.
 	KubeUser int64
+	// KubeNetworkPolicy are the ranges of the coordinator's addresses as network policies
+	// see them; empty: none is made.
+	KubeNetworkPolicy []string
+	// TrustZones is how workspaces are kept apart, and TrustZoneRuntime what encloses them.
+	TrustZones, TrustZoneRuntime string
 }
 
 // LeaseTimings are the clocks of the queue; they are checked to hold together.

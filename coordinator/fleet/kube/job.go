@@ -133,6 +133,9 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 	for _, name := range slices.Sorted(maps.Keys(o.Env)) {
 		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: o.Env[name]})
 	}
+	if closed(o) {
+		c.Env = append(c.Env, corev1.EnvVar{Name: networkNone, Value: protocol.NetworkNone})
+	}
 	if o.Reused {
 		c.SecurityContext.ReadOnlyRootFilesystem = ptr(true)
 	}
@@ -199,12 +202,15 @@ func tolerations(of []protocol.Toleration) []corev1.Toleration {
 // secret is the one with the token of a unit, which goes when its Job does.
 func secret(j *batchv1.Job, token string) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID,
-		}}},
+		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: ownedBy(j)},
 		Immutable:  ptr(true),
 		StringData: map[string]string{tokenKey: token},
 	}
+}
+
+// ownedBy makes something go when a Job does.
+func ownedBy(j *batchv1.Job) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID}}
 }
 
 func ptr[T any](v T) *T { return &v }

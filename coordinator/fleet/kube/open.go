@@ -33,7 +33,12 @@ type Config struct {
 	ImagePullPolicy string
 	// User that units run as. Default 20250; negative: the image's own.
 	User int64
-	Log  *slog.Logger
+	// Egress says that clusters enforce network policies, and names the coordinator's
+	// addresses as those see them: ranges such as 10.0.0.7/32. Empty: no Pod is held to
+	// "network: none". URL is where runners find the coordinator.
+	Egress []string
+	URL    string
+	Log    *slog.Logger
 }
 
 const (
@@ -65,6 +70,8 @@ func (o *Opener) Lacks(f fleet.Feature) string {
 		return "with --kube-user=-1 a Pod may run as root, and what a job of root leaves in its container cannot be removed for certain"
 	case f == fleet.FeatureReuse:
 		return ""
+	case f == fleet.FeatureNoNetwork:
+		return o.cfg.lacksNetwork()
 	}
 	return fmt.Sprintf("Pods do not hold %q", f)
 }

@@ -42,8 +42,19 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if o.Reused && p.cfg.User < 0 {
 		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "a Pod that may run as root is not reused"}
 	}
+	made := job(&p.cfg, p.t, o)
+	if closed(o) {
+		if why := p.cfg.lacksNetwork(); why != "" {
+			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "network none: " + why}
+		}
+		hosts, err := aliases(ctx, o.URL)
+		if err != nil {
+			return err
+		}
+		made.Spec.Template.Spec.HostAliases = hosts
+	}
 	jobs := p.client.BatchV1().Jobs(p.namespace)
-	j, err := jobs.Create(ctx, job(&p.cfg, p.t, o), metav1.CreateOptions{})
+	j, err := jobs.Create(ctx, made, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		j, err = p.own(ctx, o.Unit)
 		if err == nil && j == nil {
@@ -71,8 +82,27 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if err != nil {
 		return p.err("create the Secret with the join token", err)
 	}
+	if closed(o) { // before there is a Pod
+		if err := p.closeNetwork(ctx, j); err != nil {
+			return p.err("create the NetworkPolicy", err)
+		}
+	}
 	_, err = jobs.Patch(ctx, j.Name, types.StrategicMergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{})
 	return p.err("start the Job", err)
+}
+
+// closeNetwork makes the network policy of a unit. One that is there is of the launch that
+// was cut off: Jobs of one name that follow each other take theirs with them.
+func (p *provider) closeNetwork(ctx context.Context, j *batchv1.Job) error {
+	made, err := policy(&p.cfg, j)
+	if err != nil {
+		return err
+	}
+	_, err = p.client.NetworkingV1().NetworkPolicies(p.namespace).Create(ctx, made, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // own is a Job of the target; nil if there is none of that name, or another's.
