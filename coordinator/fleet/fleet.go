@@ -23,6 +23,7 @@ type Runs interface {
 	Needs(ctx context.Context, run string) (Needs, error)
 	Unplaced(ctx context.Context, run string, before int64, f protocol.Failure) error
 	Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error
+	// Foretell says how an attempt may end; a failure without a reason takes it back.
 	Foretell(run string, attempt int64, f protocol.Failure)
 	// Adopt takes the result that the holder of a lease left in its unit's output.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error

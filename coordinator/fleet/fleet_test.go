@@ -157,6 +157,12 @@ func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
 		if len(w.told(&w.unplaced)) != 0 {
 			t.Errorf("unplaced %+v, want none", w.told(&w.unplaced))
 		}
+		w.cluster.Say(unit("run_lost", 1), nil)
+		w.pass(time.Second)
+		if all := w.told(&w.foretold); all[len(all)-1].run == "run_lost" && all[len(all)-1].Reason != "" ||
+			!slices.ContainsFunc(all, func(f told) bool { return f.run == "run_lost" && f.Reason == "" }) {
+			t.Errorf("foretold %+v, want it taken back when the node is there again", all)
+		}
 	})
 }
 

@@ -235,10 +235,15 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	case u.State == Ended && t == nil:
 		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
 	case t == nil || !t.Final && u.State != Ended:
+		if m := l.mark(u.Name); m.foretold { // what was wrong has passed
+			m.foretold = false
+			l.cfg.Runs.Foretell(u.Job, job.Attempt, protocol.Failure{})
+		}
 		return
 	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), false)
 	if !t.Dead {
+		l.mark(u.Name).foretold = true
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}

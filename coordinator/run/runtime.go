@@ -188,7 +188,7 @@ func orNothing(list []string) string {
 // noRuntime is the 404 of a target that names nothing.
 func (s *Service) noRuntime(ctx context.Context, p auth.Principal, target string) error {
 	problem := protocol.NotFound("no runtime %q in workspace %s", protocol.Clip(target, 80), p.Workspace)
-	const forms = "a run names a registered runtime, self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it"
+	const forms = "a run names a registered runtime, or several with a comma between each two, self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it"
 	specs, err := s.cfg.Runtimes.All(ctx, p.Workspace)
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ func TestSpread(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, t.TempDir())
 	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "a"})
-	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "b"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "b"})
 	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "c"})
 	got := map[string]int{}
 	submit := func(target string) protocol.Run {

@@ -143,7 +143,8 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 }
 
 // Foretell says why the lease of an attempt will end without a result, where the
-// cluster does not know whether its process is over: then the lease has to run out.
+// cluster does not know whether its process is over: then the lease has to run out. A
+// failure without a reason takes that back.
 func (s *Service) Foretell(run string, attempt int64, f protocol.Failure) {
 	s.foretold.put(run, attempt, f)
 }
@@ -164,6 +165,10 @@ func (f *foretold) put(run string, attempt int64, failure protocol.Failure) {
 	defer f.mu.Unlock()
 	if f.runs == nil {
 		f.runs = map[string]foretelling{}
+	}
+	if failure.Reason == "" {
+		delete(f.runs, run)
+		return
 	}
 	f.runs[run] = foretelling{attempt, failure}
 }

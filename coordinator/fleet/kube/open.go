@@ -6,9 +6,12 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -93,7 +96,7 @@ func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, erro
 	if err != nil {
 		return nil, fmt.Errorf("kube: use %s: %w", a.credential, err)
 	}
-	return newProvider(o.cfg, t, client, a.namespace, a.credential), nil
+	return newProvider(o.cfg, t, client, a), nil
 }
 
 // access is how a cluster is reached.
@@ -138,6 +141,19 @@ func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err erro
 	}
 	a.namespace = cmp.Or(spec.Namespace, a.namespace, corev1.NamespaceDefault)
 	return a, nil
+}
+
+// expiry is when the client certificate of a credential expires; zero: it has none.
+func expiry(c *rest.Config) time.Time {
+	block, _ := pem.Decode(c.CertData)
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{} // the client says what is wrong with it
+	}
+	return cert.NotAfter
 }
 
 func (o *Opener) secret(ctx context.Context, t fleet.Target, name string) (string, error) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +28,16 @@ type provider struct {
 	namespace  string
 	credential string
 	selector   string
+	// expires is when the client certificate does; zero: there is none.
+	expires time.Time
 	// watched is what Watch keeps current; nil before it has read everything.
 	watched atomic.Pointer[watched]
 }
 
 var _ fleet.Provider = (*provider)(nil)
 
-func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, namespace, credential string) *provider {
-	return &provider{cfg: cfg, t: t, client: client, namespace: namespace, credential: credential, selector: ours(t).String()}
+func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a access) *provider {
+	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
@@ -152,11 +156,21 @@ func (p *provider) Output(ctx context.Context, unit string, limit int64) ([]byte
 	if err != nil {
 		return nil, p.err("find the Pod", err)
 	}
-	latest := newest(pods.Items)
-	if latest == nil {
-		return nil, nil
+	// Of two Pods of one unit, either may have the result.
+	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	var all []byte
+	for i := range pods.Items {
+		out, err := p.output(ctx, pods.Items[i].Name, limit)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out...)
 	}
-	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(latest.Name, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
+	return all[max(0, int64(len(all))-limit):], nil
+}
+
+func (p *provider) output(ctx context.Context, pod string, limit int64) ([]byte, error) {
+	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
 	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // there is no container yet, or no more
 		return nil, nil
 	}
@@ -192,6 +206,9 @@ func (p *provider) err(action string, err error) error {
 	switch {
 	case err == nil, errors.As(err, &refused):
 		return err
+	case apierrors.IsUnauthorized(err) && p.expires.Before(time.Now()) && !p.expires.IsZero():
+		// The cluster does not say so.
+		return &fleet.AuthError{Credential: p.credential, Err: fmt.Errorf("%w: its client certificate expired at %s", err, p.expires.UTC().Format(time.RFC3339))}
 	case apierrors.IsUnauthorized(err), denied(err):
 		return &fleet.AuthError{Credential: p.credential, Err: err}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

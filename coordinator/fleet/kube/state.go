@@ -48,7 +48,7 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 	list := make([]fleet.Unit, 0, len(found))
 	for name, p := range found {
 		u := fleet.Unit{Name: name}
-		pod := newest(p.pods)
+		pod := foremost(p.job, p.pods)
 		notes, set := map[string]string(nil), map[string]string(nil)
 		if pod != nil {
 			notes, set = pod.Annotations, pod.Labels
@@ -68,12 +68,19 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 	return list
 }
 
-// newest is the last Pod that was made; nil if there is none.
-func newest(pods []corev1.Pod) *corev1.Pod {
+// foremost is the Pod that speaks for a unit; nil if there is none. A cluster can start
+// two for one Job: as long as one of them runs, or may, the unit does. Of several the
+// last that was made counts.
+func foremost(j *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 	if len(pods) == 0 {
 		return nil
 	}
-	p := slices.MaxFunc(pods, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	rank := map[fleet.State]int{fleet.Ended: 0, fleet.Pending: 1, fleet.Running: 2}
+	p := slices.MaxFunc(pods, func(a, b corev1.Pod) int {
+		x, _ := podState(j, &a)
+		y, _ := podState(j, &b)
+		return cmp.Or(cmp.Compare(rank[x], rank[y]), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
 	return &p
 }
 
@@ -136,7 +143,7 @@ func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
 		return fleet.Pending, t
 	}
 	if status != nil && status.State.Running != nil {
-		return fleet.Running, nil
+		return fleet.Running, lost(p)
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -144,6 +151,19 @@ func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
 		}
 	}
 	return fleet.Pending, nil
+}
+
+// lost is the trouble of a Pod whose node has not been heard of for a while; nil: it has.
+// Then the cluster calls the Pod not ready, and leaves the words of its containers.
+func lost(p *corev1.Pod) *fleet.Trouble {
+	said := map[corev1.PodConditionType]corev1.ConditionStatus{}
+	for _, c := range p.Status.Conditions {
+		said[c.Type] = c.Status
+	}
+	if said[corev1.PodReady] == corev1.ConditionFalse && said[corev1.ContainersReady] == corev1.ConditionTrue {
+		return &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node " + p.Spec.NodeName + " is not ready, and its Pods are not either", Final: true}
+	}
+	return nil
 }
 
 func runnerStatus(p *corev1.Pod) *corev1.ContainerStatus {
