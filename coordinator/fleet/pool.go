@@ -59,8 +59,8 @@ type launched struct {
 type marks struct {
 	awaited, trouble, unwanted time.Time
 	// used: its runner has had a job. going: a standing unit that gets no other.
-	// foretold: the run was told how its lease may end.
-	used, going, foretold bool
+	// foretold: the run was told how its lease may end. removed: it was terminated.
+	used, going, foretold, removed bool
 }
 
 func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {

@@ -364,7 +364,10 @@ func (l *look) sweep(ctx context.Context, u seen) {
 	}
 	m.unwanted = l.now // if it is still there after another Grace, it is told again
 	l.due(m.unwanted.Add(l.cfg.Grace))
-	l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+	if !m.removed {
+		m.removed = true
+		l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+	}
 }
 
 // needs of a run; what cannot be read is not declared.

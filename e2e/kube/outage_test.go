@@ -123,6 +123,11 @@ func condition(n *corev1.Node, kind corev1.NodeConditionType) corev1.ConditionSt
 	return ""
 }
 
+// patient waits for a place as long as a test may take.
+func patient(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+	c.Launch.PendingTimeout = 5 * time.Minute
+}
+
 // podOf is the only Pod of an attempt.
 func podOf(t *testing.T, ns, id string, attempt int64) *corev1.Pod {
 	t.Helper()
@@ -165,13 +170,17 @@ func TestP4_TheClusterDies(t *testing.T) {
 // renews its lease; when that has died with the node, the run's attempt says so, and the
 // next one waits for a place.
 func TestF17_TheNodeIsLost(t *testing.T) {
-	h, ns := launching(t)
+	h, ns := launching(t, patient)
 	stays, open := gate(t)
 	never, _ := gate(t)
 	lives, dies := h.Submit(on("run "+stays)), h.Submit(on("run "+never+"\nsay done"))
 	h.Running(lives)
 	h.Running(dies)
-	pod := podOf(t, ns, dies, 1)
+	var pod *corev1.Pod
+	house.Eventually(t, "the cluster knows that both are ready", func() bool {
+		pod = podOf(t, ns, dies, 1)
+		return ready(pod) && ready(podOf(t, ns, lives, 1))
+	})
 	kubelet := partOf(t, "kubelet")
 	kubelet.kill()
 	house.Eventually(t, "the node is not ready", func() bool {
@@ -196,6 +205,15 @@ func TestF17_TheNodeIsLost(t *testing.T) {
 	}
 	h.Settled(dies)
 	noUnits(t, ns)
+}
+
+func ready(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }
 
 // killPod kills the processes of a Pod, as the loss of its machine does.
@@ -224,7 +242,7 @@ func killPod(t *testing.T, p *corev1.Pod) {
 // TestF17_ATaintEvicts: a node that is emptied takes its units' runs back to the queue,
 // and they are done when there is a place again.
 func TestF17_ATaintEvicts(t *testing.T) {
-	h, ns := launching(t)
+	h, ns := launching(t, patient)
 	wait, open := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)

@@ -139,6 +139,13 @@ func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
 	case corev1.PodFailed:
 		return fleet.Ended, unended(p)
 	}
+	if by := removal(j, p); by != "" { // it is on its way out, and may have a while for that
+		t := &fleet.Trouble{Cause: fleet.CauseEvicted, Message: by, Final: true}
+		if status != nil && status.State.Running != nil {
+			return fleet.Running, t
+		}
+		return fleet.Pending, t
+	}
 	if t := waiting(p); t != nil {
 		return fleet.Pending, t
 	}

@@ -83,6 +83,8 @@ func TestState(t *testing.T) {
 		{"a node of which nothing is heard", &batchv1.Job{}, pod(corev1.PodRunning, running, conditions(corev1.ConditionFalse, corev1.ConditionTrue)), nil, fleet.Running, fleet.CauseNodeLost, true, false},
 		{"a node that answers", &batchv1.Job{}, pod(corev1.PodRunning, running, conditions(corev1.ConditionTrue, corev1.ConditionTrue)), nil, fleet.Running, "", false, false},
 		{"node lost", &batchv1.Job{}, pod(corev1.PodFailed, running, target("DeletionByTaintManager")), nil, fleet.Ended, fleet.CauseEvicted, true, false},
+		{"about to be evicted", &batchv1.Job{}, pod(corev1.PodRunning, running, target("DeletionByTaintManager")), nil, fleet.Running, fleet.CauseEvicted, true, false},
+		{"evicted before it began", &batchv1.Job{}, pod(corev1.PodPending, corev1.ContainerState{}, deleted), nil, fleet.Pending, fleet.CauseEvicted, true, false},
 		{"deleted with grace", &batchv1.Job{}, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseEvicted, true, true},
 		{"removed by us", removed, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseExited, true, true},
 		{"deleted by force", failed, nil, nil, fleet.Ended, fleet.CauseEvicted, true, false},
