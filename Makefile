@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 
-.PHONY: help build dashboard job-runner demo test test-k8s bench fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner demo test test-k8s bench bench-k8s fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: tools ## run the tests; ends with one line that counts them (SUITES="go k8
 
 test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear it down (KEEP=1 keeps it)
 	./e2e/k8s/test.sh
+
+bench-k8s: tools ## measure what docs/benchmarks.md reports of a real Kubernetes
+	./e2e/k8s/bench.sh
 
 race: deps ## run every test under the race detector (slow on two cores)
 	go test -race -timeout 60m ./...
