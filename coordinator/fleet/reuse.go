@@ -159,6 +159,8 @@ func (l *look) stand(ctx context.Context, u seen, n *note, held map[string]bool)
 	}
 	if ok {
 		l.unassign(u.Name)
+		// A run can be over between two looks.
+		m.used = m.used || l.demand.Jobs[given.job].Attempt >= given.attempt
 		m.going = m.going || l.now.Sub(given.running) >= takeBound && !given.running.IsZero()
 	}
 	if job, known := l.demand.Jobs[u.Job]; known && !ok && !m.used && waits(job, u.Attempt) {
