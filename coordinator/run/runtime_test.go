@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
@@ -100,6 +101,64 @@ func TestRuntimeOfARun(t *testing.T) {
 		if pl.Runtime == nil || pl.Runtime.ID+"@"+pl.Runtime.Version != row.runtime || pl.Pool != RuntimePool("default", row.target).String() {
 			t.Errorf("%s: placement %s, want %s in the pool of %s", name, dump(pl), row.runtime, row.target)
 		}
+	}
+}
+
+// TestAHarnessThatNeedsAGPU: what a harness declares is what its run needs; a runtime
+// that was named is refused without it, and one that is chosen has it and says why.
+func TestAHarnessThatNeedsAGPU(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	_, err := registry.New(w.store, nil).Register(t.Context(), "default", "ann", registry.Submission{Spec: &protocol.HarnessSpec{
+		Kind: protocol.HarnessCommand, ID: "trainer", Version: "1.0.0", Command: "train", Resources: &protocol.Resources{GPU: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := 1
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "plain"})
+	trains := func(r *protocol.RunRequest) { r.Harness = protocol.HarnessRef{ID: "trainer"} }
+	for _, target := range []string{"plain", ""} {
+		if _, err := w.s.Submit(t.Context(), ann, request(target, trains)); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "gpu") {
+			t.Errorf("runtime %q without a GPU: %v, want it refused", target, err)
+		}
+	}
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+	for _, target := range []string{"gpus", ""} {
+		run, err := w.s.Submit(t.Context(), ann, request(target, trains))
+		if err != nil || target == "" && !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
+			t.Errorf("runtime %q beside one with a GPU: %v, %s", target, err, dump(run.Placement))
+		}
+	}
+}
+
+// launcher is one that launches for every runtime but those that it refuses.
+type launcher struct{ refuses string }
+
+func (l launcher) Why(string, string, string) (string, bool) { return "", false }
+func (l launcher) Launches(string, string) bool              { return true }
+func (l launcher) Refuses(_ string, spec *protocol.RuntimeSpec, network string) error {
+	if spec.ID == l.refuses || network == protocol.NetworkNone {
+		return protocol.BadRequest("runtime %s is refused", spec.ID).WithHint("name another")
+	}
+	return nil
+}
+
+// TestALauncherRefuses: by name, among several, and it is not chosen.
+func TestALauncherRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "a"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "b"})
+	w.s.OnLaunch(launcher{refuses: "a"})
+	closed := func(r *protocol.RunRequest) { r.Case.Network = &protocol.Network{Mode: protocol.NetworkNone} }
+	for name, r := range map[string]*protocol.RunRequest{"named": request("a"), "among several": request("b,a"), "no network": request("b", closed)} {
+		if _, err := w.s.Submit(t.Context(), ann, r); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "is refused") {
+			t.Errorf("%s: %v, want it refused", name, err)
+		}
+	}
+	run, err := w.s.Submit(t.Context(), ann, request(""))
+	if err != nil || run.Placement.Runtime == nil || run.Placement.Runtime.ID != "b" || !strings.Contains(run.Placement.Why, "runtime b launches one") {
+		t.Errorf("without a runtime: %v, %s; want the other one", err, dump(run.Placement))
 	}
 }
 
