@@ -21,7 +21,7 @@ var wordings = map[reflect.Type]map[string]wording{
 	reflect.TypeFor[protocol.RunRequest](): {
 		"harness":  {text: "the agent that works on the case"},
 		"case":     {text: "the task, where it is done and how it is judged"},
-		"runtime":  {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it"},
+		"runtime":  {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, several of them with commas (the one with the fewest runs gets it), or auto (default), which is any pool of the workspace that can run it"},
 		"trigger":  {text: "a label of one's own to filter runs by"},
 		"priority": {"the scheduling class; default interactive", []string{protocol.ClassInteractive, protocol.ClassBatch}},
 		"origin":   {text: "what caused the run"},
