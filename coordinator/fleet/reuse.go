@@ -271,7 +271,7 @@ func (l *look) giveWay(ctx context.Context, n int) {
 
 // keepWarm is what is missing of the units that are kept ready, as far as there is
 // room, and removes those that are too many.
-func (l *look) keepWarm(ctx context.Context, slots int, room func(mb int) bool) []wanted {
+func (l *look) keepWarm(ctx context.Context, slots int) []wanted {
 	n := l.warm(l.spec)
 	var ready int
 	for _, u := range l.idle {
@@ -289,8 +289,9 @@ func (l *look) keepWarm(ctx context.Context, slots int, room func(mb int) bool) 
 		return nil
 	}
 	var all []wanted
-	for ; ready < l.spec.Warm && slots > 0 && room(n.MemoryMB); ready++ {
+	for ; ready < l.spec.Warm && slots > 0 && l.room(n.MemoryMB); ready++ {
 		slots--
+		l.memory += int64(n.MemoryMB)
 		all = append(all, wanted{unit: StandingName(), note: n})
 	}
 	return all

@@ -282,7 +282,7 @@ func BenchmarkPool(b *testing.B) {
 // BenchmarkStart: from submit to started, against the same Pod made by hand until the
 // cluster says that it runs; one after the other, by turns.
 func BenchmarkStart(b *testing.B) {
-	const n = 15
+	const n = 10
 	k := benching(b)
 	k.pool("cluster", "")
 	ctx := context.Background()
