@@ -266,3 +266,19 @@ func TestALongQueueCostsNoMore(t *testing.T) {
 		w.wantWhy("run_09999", "waits for a slot: 5 of 5 in use")
 	})
 }
+
+// A unit that the cluster calls pending for a while after its run is over has its place:
+// nobody knows that it has ended.
+func TestAClusterThatLags(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b", "run_c", "run_d")
+		w.cluster.Lag(unit("run_a", 1))
+		w.taken("run_a")
+		w.move("run_a", settled)
+		w.wantUnits("it may run", unit("run_a", 1), unit("run_b", 1))
+		w.wantWhy("run_c", "waits for a slot: 2 of 2 in use")
+		w.cluster.Exit(unit("run_a", 1))
+		w.pass(time.Second)
+		w.wantUnits("it has ended", unit("run_a", 1), unit("run_b", 1), unit("run_c", 1))
+	})
+}

@@ -40,7 +40,7 @@ type look struct {
 	// that take whatever fits and have nothing.
 	leases map[string]lease.Lease
 	idle   []idle
-	// leaving are the units that are not wanted and still run: they have their place
+	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
 	// full says that there is no slot left; empty: there is.
@@ -50,6 +50,12 @@ type look struct {
 type seen struct {
 	Unit
 	on *cluster
+}
+
+// mayRun says whether a process of a unit may be running. A cluster can say that a unit
+// is pending for seconds after its run is over.
+func (u *seen) mayRun() bool {
+	return u.State == Running || u.State == Pending && u.Node != "" && (u.Trouble == nil || !u.Trouble.Dead)
 }
 
 // pass compares once and does what is missing. It returns after how long to look again
@@ -339,7 +345,7 @@ func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 // sweep terminates a unit that has not been wanted for Grace.
 func (l *look) sweep(ctx context.Context, u seen) {
 	m := l.mark(u.Name)
-	if u.State == Running {
+	if u.mayRun() {
 		l.leaving++
 		if n := noteOf(&u.Unit); n != nil {
 			l.memory += int64(n.MemoryMB)

@@ -143,6 +143,11 @@ func (c *Cluster) Evict(name string) {
 	c.Say(name, &fleet.Trouble{Cause: fleet.CauseEvicted, Message: "the unit was deleted", Final: true, Dead: true})
 }
 
+// Lag makes the cluster call a unit that runs pending, on its node.
+func (c *Cluster) Lag(name string) {
+	c.each(name, func(u *unit) { u.State = fleet.Pending })
+}
+
 // Exit ends a unit's container by itself, with code 0.
 func (c *Cluster) Exit(name string) {
 	c.each(name, func(u *unit) {
