@@ -282,3 +282,24 @@ func TestAClusterThatLags(t *testing.T) {
 		w.wantUnits("it has ended", unit("run_a", 1), unit("run_b", 1), unit("run_c", 1))
 	})
 }
+
+// A cluster that goes away while units wait to be removed is asked ever less often, and
+// those whose place they have are told why.
+func TestAClusterThatIsAwayWhenAUnitIsOver(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b")
+		w.taken("run_a")
+		w.cluster.Refuse(errors.New("connection refused"))
+		w.move("run_a", settled)
+		w.pass(grace + time.Minute)
+		w.wantWhy("run_b", "cannot remove what is over from its cluster: connection refused; trying again")
+		before := w.cluster.Refused()
+		w.pass(10 * time.Minute)
+		if n := w.cluster.Refused() - before; n < 5 || n > 20 {
+			t.Errorf("asked %d times in ten minutes, want about one a minute", n)
+		}
+		w.cluster.Refuse(nil)
+		w.pass(time.Minute + time.Second)
+		w.wantUnits("the next has its place", unit("run_b", 1))
+	})
+}

@@ -357,11 +357,23 @@ func (l *look) sweep(ctx context.Context, u seen) {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
 	}
+	if l.notBefore.After(l.now) {
+		l.due(l.notBefore) // the cluster is asked again then
+		return
+	}
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	if err := u.on.Terminate(bounded, u.Name); err != nil {
-		l.log.Warn("unit could not be terminated", "unit", u.Name, "err", err)
-		l.due(l.now.Add(l.cfg.Backoff))
+	switch err := u.on.Terminate(bounded, u.Name); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return
+	case u.on == l.clusters[len(l.clusters)-1]:
+		l.failed("remove what is over from its cluster", err)
+		l.due(l.notBefore)
+		return
+	default:
+		l.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", u.Name, "err", err)
+		l.due(l.now.Add(l.cfg.MaxBackoff))
 		return
 	}
 	m.unwanted = l.now // if it is still there after another Grace, it is told again

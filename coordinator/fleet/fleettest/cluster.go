@@ -26,6 +26,8 @@ type Cluster struct {
 	mu       sync.Mutex
 	units    map[string]*unit // by coordinator and name
 	down     error            // what every call answers
+	refuse   error            // what calls that change something answer; lists do not know
+	refused  int
 	watchers map[int]func()
 	watches  int
 	launches int
@@ -98,6 +100,21 @@ func (c *Cluster) Down(err error) {
 	c.down = err
 	c.mu.Unlock()
 	c.changed()
+}
+
+// Refuse makes calls that change something fail with err until it is called with nil,
+// while lists show what was there: a cluster that is away, as its watch knows it.
+func (c *Cluster) Refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = err
+}
+
+// Refused is how many calls Refuse has made fail.
+func (c *Cluster) Refused() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
 }
 
 // Launches is how many units were ever made.
@@ -225,6 +242,19 @@ func (p *provider) lock(ctx context.Context) error {
 	return nil
 }
 
+// change is lock for a call that changes something.
+func (p *provider) change(ctx context.Context) error {
+	if err := p.lock(ctx); err != nil {
+		return err
+	}
+	if err := p.c.refuse; err != nil {
+		p.c.refused++
+		p.c.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
 // Probe implements fleet.Provider.
 func (p *provider) Probe(ctx context.Context) (string, error) {
 	if err := p.lock(ctx); err != nil {
@@ -236,7 +266,7 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 
 // Launch implements fleet.Provider.
 func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
-	if err := p.lock(ctx); err != nil {
+	if err := p.change(ctx); err != nil {
 		return err
 	}
 	u := p.c.units[p.key(o.Unit)]
@@ -331,7 +361,7 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 
 // Terminate implements fleet.Provider.
 func (p *provider) Terminate(ctx context.Context, name string) error {
-	if err := p.lock(ctx); err != nil {
+	if err := p.change(ctx); err != nil {
 		return err
 	}
 	u := p.c.units[p.key(name)]

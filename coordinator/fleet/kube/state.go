@@ -125,7 +125,10 @@ func refusal(message string) *fleet.Trouble {
 	if strings.Contains(message, "exceeded quota") {
 		return &fleet.Trouble{Cause: fleet.CauseQuota, Message: message}
 	}
-	return &fleet.Trouble{Cause: fleet.CausePolicy, Message: message, Final: strings.Contains(message, "forbidden") || strings.Contains(message, "denied")}
+	// A namespace that is new has no service account for a moment.
+	passes := strings.Contains(message, "error looking up service account")
+	return &fleet.Trouble{Cause: fleet.CausePolicy, Message: message,
+		Final: !passes && (strings.Contains(message, "forbidden") || strings.Contains(message, "denied"))}
 }
 
 func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {

@@ -60,6 +60,7 @@ func TestState(t *testing.T) {
 		{"not launched completely", &batchv1.Job{Spec: batchv1.JobSpec{Suspend: ptr(true)}}, nil, nil, fleet.Launching, "", false, false},
 		{"quota", &batchv1.Job{}, nil, said(`pods "x" is forbidden: exceeded quota: q, requested: pods=1`), fleet.Pending, fleet.CauseQuota, false, false},
 		{"policy", &batchv1.Job{}, nil, said(`pods "x" is forbidden: violates PodSecurity "restricted:latest"`), fleet.Pending, fleet.CausePolicy, true, false},
+		{"a new namespace", &batchv1.Job{}, nil, said(`pods "x" is forbidden: error looking up service account runs/default: serviceaccount "default" not found`), fleet.Pending, fleet.CausePolicy, false, false},
 		{"no such tag", &batchv1.Job{}, waits("ImagePullBackOff", `Back-off pulling image "reg/x:1": ErrImagePull: reg/x:1: not found`), nil, fleet.Pending, fleet.CauseImage, true, true},
 		{"no right to the image", &batchv1.Job{}, waits("ErrImagePull", "pull access denied, authorization failed"), nil, fleet.Pending, fleet.CauseImage, true, true},
 		{"a registry that is away", &batchv1.Job{}, waits("ErrImagePull", "dial tcp: i/o timeout"), nil, fleet.Pending, fleet.CauseImage, false, true},
