@@ -233,13 +233,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	h, ns := launching(t)
 	ctx := context.Background()
 	good, bad := withToken(t, launcher(t, ns)), withToken(t, "nonsense")
-	set := func(value string) {
-		t.Helper()
-		if err := h.Client.SetSecret(ctx, "other-config", protocol.SecretRequest{Value: value}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(bad)
+	secret(t, h, "other-config", bad)
 	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "other", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "other-config"})
 	probe := func() *protocol.Probe {
 		t.Helper()
@@ -256,7 +250,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	req.Runtime = "other"
 	id := h.Submit(req)
 	blocked(t, h, id, "refuses kubeconfigSecret other-config")
-	set(good)
+	secret(t, h, "other-config", good)
 	if p := probe(); !p.Reachable || !strings.Contains(p.Detail, "kubernetes v1.") {
 		t.Errorf("probe with the good one: %+v", p)
 	}
@@ -271,9 +265,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 func TestF14_AnExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
-	if err := h.Client.SetSecret(t.Context(), "old-config", protocol.SecretRequest{Value: withCertificate(t, time.Now().Add(-time.Hour))}); err != nil {
-		t.Fatal(err)
-	}
+	secret(t, h, "old-config", withCertificate(t, time.Now().Add(-time.Hour)))
 	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "old", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "old-config"})
 	p, err := h.Client.ProbeRuntime(t.Context(), json.RawMessage(`{"id":"old"}`))
 	if err != nil || p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "kubeconfigSecret old-config") || !strings.Contains(p.Detail, "client certificate expired at") {
@@ -282,9 +274,7 @@ func TestF14_AnExpiredCertificate(t *testing.T) {
 	req := on("say hello")
 	req.Runtime = "old"
 	blocked(t, h, h.Submit(req), "its client certificate expired at")
-	if err := h.Client.SetSecret(t.Context(), "old-config", protocol.SecretRequest{Value: withCertificate(t, time.Now().Add(time.Hour))}); err != nil {
-		t.Fatal(err)
-	}
+	secret(t, h, "old-config", withCertificate(t, time.Now().Add(time.Hour)))
 	if p, err = h.Client.ProbeRuntime(t.Context(), json.RawMessage(`{"id":"old"}`)); err != nil || !p.Reachable {
 		t.Errorf("probe with one that has not expired: %+v, %v", p, err)
 	}
@@ -330,9 +320,7 @@ func withCertificate(t *testing.T, until time.Time) string {
 func TestF14_AnAddressThatAnswersNothing(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
-	if err := h.Client.SetSecret(t.Context(), "a-token", protocol.SecretRequest{Value: "nonsense"}); err != nil {
-		t.Fatal(err)
-	}
+	secret(t, h, "a-token", "nonsense")
 	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "silent", Version: "1.0.0", Image: runnerImage, Namespace: ns, Server: swallow(t), AuthSecret: "a-token"})
 	req := on("say hello")
 	req.Runtime = "silent"
