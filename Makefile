@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 BIN ?= bin
 
-.PHONY: help build dashboard job-runner static demo test test-k8s test-nomad bench fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner static demo test test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear i
 test-nomad: ## run the tests of the fleet on Nomad, against a stand-in or, with NOMAD_ADDR and NOMAD_TOKEN, a real cluster
 	@./e2e/docker.sh
 	go test -count=1 -timeout "$(TEST_TIMEOUT)" ./coordinator/fleet/nomad ./e2e/nomad $(if $(NOMAD_ADDR),-skip '^TestStandin')
+
+bench-k8s: tools ## measure what docs/benchmarks.md reports of a real Kubernetes
+	./e2e/k8s/bench.sh
 
 race: deps ## run every test under the race detector (slow on two cores)
 	go test -race -timeout 60m ./...

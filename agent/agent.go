@@ -157,6 +157,7 @@ type Runner struct {
 	timing   link.Timing
 	degraded string
 	gaveBack int
+	taken    int
 
 	attempts sync.WaitGroup
 	laying   sync.Mutex // held while directories are made
@@ -193,6 +194,13 @@ func New(cfg Config) *Runner {
 // Drain stops the pulling. Run returns when the attempts have ended and their
 // results are delivered, or after the drain timeout.
 func (r *Runner) Drain() { r.drain.Do(func() { close(r.draining) }) }
+
+// Taken is how many attempts this runner has begun.
+func (r *Runner) Taken() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.taken
+}
 
 // Run connects and works until ctx ends (attempts are stopped and given back at
 // once), Drain has finished, or the coordinator turns this runner away for good

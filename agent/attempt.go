@@ -86,6 +86,7 @@ func (r *Runner) start(a *attempt, job json.RawMessage, received time.Time, slot
 	a.stop, a.tenure.stop = stop, stop
 	r.mu.Lock()
 	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
+	r.taken++
 	r.mu.Unlock()
 	r.stir()
 	r.attempts.Add(1)

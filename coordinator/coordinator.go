@@ -96,6 +96,9 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if cfg.RetryAfter == 0 {
 		cfg.RetryAfter = time.Second
 	}
+	if err := cfg.Launch.check(&cfg); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("coordinator: make the data directory: %w", err)
 	}
@@ -122,7 +125,8 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	harnesses := registry.New(st, nil)
 	var secrets *secret.Vault
 	openers := clusters(&cfg, func() *secret.Vault { return secrets })
-	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name),
+	checker := fleet.Checker{Openers: openers, Isolation: cfg.Launch.Isolation}
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name), Check: checker.Spec,
 		MissingSecrets: func(ctx context.Context, workspace string, names []string) ([]string, error) {
 			return secrets.MissingNames(ctx, workspace, names)
 		},
@@ -167,7 +171,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if err := c.runs.Bind(ctx, c.queue); err != nil {
 		return nil, err
 	}
-	if c.fleet = c.launch(openers, name); c.fleet != nil {
+	if c.fleet = c.launch(checker, name); c.fleet != nil {
 		c.runs.OnLaunch(c.fleet)
 	}
 	// Before the first runner is back: the queue does not keep the limits of pools.

@@ -3,7 +3,9 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -25,9 +27,13 @@ type Launch struct {
 	HostNetwork     bool
 	ImagePullPolicy string
 	User            int64
+	// Egress is as in kube.Config.
+	Egress []string
 	// NomadHostNetwork and NomadUser are as in nomad.Config.
 	NomadHostNetwork bool
 	NomadUser        int64
+	// Isolation is how the units of workspaces are kept apart.
+	Isolation fleet.Isolation
 	// Openers take the place of the technologies that this package knows, by kind of
 	// runtime; nil: none do.
 	Openers map[string]fleet.Opener
@@ -45,14 +51,41 @@ func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener
 	all := map[string]fleet.Opener{
 		protocol.RuntimeK8s: kube.New(kube.Config{
 			Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
-			User: cfg.Launch.User, Log: cfg.Log,
+			User: cfg.Launch.User, Egress: cfg.Launch.Egress, URL: cfg.Launch.URL, Log: cfg.Log,
 		}),
 		protocol.RuntimeNomad: nomad.New(nomad.Config{
 			Secrets: vault{secrets}, HostNetwork: cfg.Launch.NomadHostNetwork, User: cfg.Launch.NomadUser, Log: cfg.Log,
 		}),
 	}
 	maps.Copy(all, cfg.Launch.Openers)
+	for kind, opener := range all {
+		all[kind] = fleet.Isolate(opener, cfg.Launch.Isolation)
+	}
 	return all
+}
+
+// check says what is wrong with the settings of launched runners.
+func (l *Launch) check(cfg *Config) error {
+	if err := l.Isolation.Check(); err != nil {
+		return fmt.Errorf("coordinator: %w", err)
+	}
+	if len(l.Egress) == 0 {
+		return nil
+	}
+	switch {
+	case l.URL == "":
+		return errors.New("coordinator: a network policy for launched Pods needs the address at which they find the coordinator (--runner-url)")
+	case l.HostNetwork:
+		return errors.New("coordinator: no network policy holds a Pod that is in its node's network (--kube-host-network)")
+	case !cfg.RequireAuth:
+		return errors.New("coordinator: a run without a network reaches the coordinator, and could ask it for runs with one: --kube-network-policy needs --require-auth")
+	}
+	for _, cidr := range l.Egress {
+		if _, err := netip.ParsePrefix(cidr); err != nil {
+			return fmt.Errorf("coordinator: %q is no range of addresses such as 10.0.0.7/32", cidr)
+		}
+	}
+	return nil
 }
 
 // identity is the name under which a coordinator's units are known on clusters.
@@ -70,13 +103,14 @@ func probers(openers map[string]fleet.Opener, identity string) map[string]regist
 }
 
 // launch makes the fleet; nil if nothing is launched.
-func (c *Coordinator) launch(openers map[string]fleet.Opener, identity string) *fleet.Fleet {
+func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Fleet {
 	l := &c.cfg.Launch
 	if l.URL == "" {
 		return nil
 	}
 	return fleet.New(fleet.Config{
-		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Openers: openers, Coordinator: identity, URL: l.URL,
+		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Checker: checker, Coordinator: identity, URL: l.URL,
+		Bind:  func(unit, job string) { c.gateway.BindUnit(unit, job) },
 		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
 		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Log: c.log,
 	})
@@ -87,8 +121,8 @@ type launches struct{ *run.Service }
 
 // Needs implements fleet.Runs.
 func (l launches) Needs(ctx context.Context, run string) (fleet.Needs, error) {
-	image, r, timeout, err := l.Declared(ctx, run)
-	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Deadline: timeout + deadlineSlack}, err
+	image, r, network, timeout, err := l.Declared(ctx, run)
+	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Network: network, Deadline: timeout + deadlineSlack}, err
 }
 
 // vault is the workspace's secrets as clusters see them.

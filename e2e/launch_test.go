@@ -127,3 +127,56 @@ func TestF17_ALaunchedRunnerIsTakenAway(t *testing.T) {
 	}
 	noUnits(t, c)
 }
+
+// TestARunnerIsReadyBeforeItsRun: it takes the run that comes, and the next one has
+// another.
+func TestARunnerIsReadyBeforeItsRun(t *testing.T) {
+	t.Parallel()
+	h, c := launching(t)
+	spec := `{"kind":"k8s","id":"cluster","version":"1.1.0","image":"runner:1","maxConcurrent":2,"warm":1}`
+	if _, err := h.Client.RegisterRuntime(t.Context(), []byte(spec)); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]bool{}
+	for range 3 {
+		var ready string
+		house.Eventually(t, "a runner is ready", func() bool {
+			for _, r := range h.Pool("cluster").Runners {
+				if r.Online && r.Busy == 0 && r.Job == "" && !taken[r.Unit] {
+					ready = r.Unit
+				}
+			}
+			return ready != ""
+		})
+		run := h.Settled(h.Submit(cluster("say hello")))
+		if run.Status != protocol.StatusSucceeded || run.Attempt != 1 || taken[run.Provenance.RunnerLabel] || !strings.HasPrefix(run.Provenance.RunnerLabel, "everdict-standing-") {
+			t.Errorf("%s: %s, attempt %d, on %+v, %+v; want it done at once by a runner that was ready, as %s", run.ID, run.Status, run.Attempt, run.Provenance, run.Failure, ready)
+		}
+		taken[run.Provenance.RunnerLabel] = true
+	}
+	if _, err := h.Client.RegisterRuntime(t.Context(), []byte(strings.NewReplacer("1.1.0", "1.2.0", `"warm":1`, `"warm":0`).Replace(spec))); err != nil {
+		t.Fatal(err)
+	}
+	noUnits(t, c)
+}
+
+// TestARunnerThatCannotEmptyItsContainer: one that is not the first process of its
+// container takes one run, though it may wait for another. A run that is given to it
+// meanwhile has another runner, and loses no attempt.
+func TestARunnerThatCannotEmptyItsContainer(t *testing.T) {
+	t.Parallel()
+	h, c := launching(t)
+	spec := `{"kind":"k8s","id":"cluster","version":"1.1.0","image":"runner:1","maxConcurrent":1,"idleSeconds":60}`
+	if _, err := h.Client.RegisterRuntime(t.Context(), []byte(spec)); err != nil {
+		t.Fatal(err)
+	}
+	units := map[string]bool{}
+	for range 3 {
+		run := h.Settled(h.Submit(cluster("say hello")))
+		if run.Status != protocol.StatusSucceeded || run.Attempt != 1 || units[run.Provenance.RunnerLabel] {
+			t.Errorf("%s: %s, attempt %d, on %+v, %+v; want it done at once by a runner of its own", run.ID, run.Status, run.Attempt, run.Provenance, run.Failure)
+		}
+		units[run.Provenance.RunnerLabel] = true
+	}
+	noUnits(t, c)
+}

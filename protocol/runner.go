@@ -87,7 +87,8 @@ type Runner struct {
 	// empty for a paired machine.
 	Runtime string `json:"runtime,omitempty"`
 	// Unit is what the coordinator launched on a cluster and this runner runs in, and
-	// Job the one run that it takes; empty for a runner that nobody launched.
+	// Job the run that it was launched for; empty for a runner that nobody launched, and
+	// Job for one that was launched to be ready.
 	Unit string `json:"unit,omitempty"`
 	Job  string `json:"job,omitempty"`
 	// Target is what a run names to run on this machine, or in its runtime's pool.

@@ -46,9 +46,11 @@ type RuntimeSpec struct {
 	MaxConcurrent  *int `json:"maxConcurrent,omitempty"`
 	MemoryBudgetMB *int `json:"memoryBudgetMb,omitempty"`
 	CPUBudget      *int `json:"cpuBudget,omitempty"`
-	// Warm runners are kept ready. IdleSeconds is how long a runner waits for its
-	// next run; 0: it takes one run.
+	// Warm runners are kept ready, for runs that declare exactly WarmSize; absent, those
+	// that declare nothing. IdleSeconds is how long a runner waits for its next run; 0: it
+	// takes one run.
 	Warm        int          `json:"warm,omitempty"`
+	WarmSize    *Resources   `json:"warmSize,omitempty"`
 	IdleSeconds int          `json:"idleSeconds,omitempty"`
 	TraceSource *TraceSource `json:"traceSource,omitempty"`
 
@@ -115,6 +117,12 @@ func FunctionalCapabilities() []string { return slices.Clone(capabilities[:8]) }
 // hardened are container runtimes that enclose more than a plain one.
 var hardened = []string{"runsc", "gvisor", "kata", "kata-runtime", "firecracker", "fc"}
 
+// HardenedRuntimes are the container runtimes that enclose more than a plain one.
+func HardenedRuntimes() []string { return slices.Clone(hardened) }
+
+// Hardened says whether a container runtime is one of HardenedRuntimes.
+func Hardened(name string) bool { return slices.Contains(hardened, name) }
+
 // SecretNames yields what the spec needs secrets of the workspace for, one of the
 // fields of a SecretUse, each with the secret's name.
 func (s *RuntimeSpec) SecretNames() iter.Seq2[string, string] {
@@ -176,12 +184,7 @@ func (s *RuntimeSpec) Validate() error {
 	k.positive("maxConcurrent", s.MaxConcurrent)
 	k.positive("memoryBudgetMb", s.MemoryBudgetMB)
 	k.positive("cpuBudget", s.CPUBudget)
-	if s.Warm < 0 {
-		k.add("warm", "want 0 or more, got %d", s.Warm)
-	}
-	if s.IdleSeconds < 0 {
-		k.add("idleSeconds", "want 0 or more, got %d", s.IdleSeconds)
-	}
+	s.checkReady(&k)
 	s.checkKind(&k)
 	if err := k.err(); err != nil {
 		return err
@@ -197,6 +200,36 @@ func (s *RuntimeSpec) Validate() error {
 		}
 	}
 	return nil
+}
+
+// MaxIdleSeconds is how long a runner can wait for its next run.
+const MaxIdleSeconds = 3600
+
+// checkReady checks what is said about runners that are kept ready or used again.
+func (s *RuntimeSpec) checkReady(k *checker) {
+	most, memory := s.Limits()
+	switch {
+	case s.Warm < 0:
+		k.add("warm", "want 0 or more, got %d", s.Warm)
+	case s.Warm > most && most > 0:
+		k.add("warm", "%d are more than the %d that the pool may have at a time (maxConcurrent)", s.Warm, most)
+	}
+	if s.IdleSeconds < 0 || s.IdleSeconds > MaxIdleSeconds {
+		k.add("idleSeconds", "want 0 to %d, got %d", MaxIdleSeconds, s.IdleSeconds)
+	}
+	r := s.WarmSize
+	if r == nil {
+		return
+	}
+	if s.Warm == 0 {
+		k.add("warmSize", "goes with warm, which is not there")
+	}
+	if r.CPU < 0 || r.MemoryMB < 0 || r.GPU < 0 {
+		k.add("warmSize", "want whole numbers that are not below 0")
+	}
+	if memory > 0 && s.Warm > 0 && r.MemoryMB > memory/s.Warm {
+		k.add("warmSize.memoryMb", "%d runners of %d MiB are more than memoryBudgetMb, %d", s.Warm, r.MemoryMB, memory)
+	}
 }
 
 func (s *RuntimeSpec) checkKind(k *checker) {
@@ -329,7 +362,7 @@ func (s *RuntimeSpec) derived() []string {
 	if s.Kind != RuntimeLocal && s.TaskDriver() != NomadRawExec {
 		all = append(all, CapDocker)
 	}
-	if slices.Contains(hardened, s.Runtime) || slices.Contains(hardened, s.RuntimeClass) {
+	if Hardened(s.Runtime) || Hardened(s.RuntimeClass) {
 		all = append(all, CapSandbox)
 	}
 	if s.TraceSource != nil {

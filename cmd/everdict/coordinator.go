@@ -12,6 +12,7 @@ import (
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/secret"
 	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
@@ -57,6 +58,7 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 		Launch: coordinator.Launch{
 			URL: o.Launch.RunnerURL, HostNetwork: o.Launch.KubeHostNetwork, ImagePullPolicy: o.Launch.KubeImagePullPolicy, User: o.Launch.KubeUser,
 			NomadHostNetwork: o.Launch.NomadHostNetwork, NomadUser: o.Launch.NomadUser,
+			Egress: o.Launch.KubeNetworkPolicy, Isolation: fleet.Isolation{Mode: o.Launch.TrustZones, Runtime: o.Launch.TrustZoneRuntime},
 		},
 		Version: version, Log: o.Log,
 	}

@@ -15,6 +15,9 @@
 // happens as soon as it can be reached; without, or if it never can, the result is
 // printed, which is no error.
 //
+// A runner that is kept ready waits for its first run, and one that is used again takes
+// one after the other; see reuse.go.
+//
 // Variables:
 //
 //	EVERDICT_API_URL          address of the coordinator
@@ -26,9 +29,13 @@
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
 //	EVERDICT_SHARED_MACHINE   true: this is no container, and others' work is beside it
+//	EVERDICT_NETWORK          "none" if the cluster lets this container reach the coordinator alone
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
 //	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
+//	EVERDICT_FIRST_TIMEOUT    how long to wait for the first run; default 2m
+//	EVERDICT_IDLE_TIMEOUT     how long to wait for each further one; default 0: it takes one
+//	EVERDICT_LIFE             the age at which it takes no more; default: none
 //	EVERDICT_LOG_LEVEL        debug, info, warn or error; default info
 //
 // The exit codes are those of "everdict runner": 0 done, whatever came of the run; 3 the run
@@ -61,13 +68,9 @@ import (
 // version is set by the build.
 var version = "dev"
 
-const (
-	// idle is how long the runner waits for its run: others may have taken it.
-	idle = 2 * time.Minute
-	// deliver is how long it tries to hand its result over, a restart of the
-	// coordinator included.
-	deliver = 10 * time.Minute
-)
+// deliver is how long the runner tries to hand its result over, a restart of the
+// coordinator included.
+const deliver = 10 * time.Minute
 
 func main() {
 	if len(os.Args) > 1 {
@@ -135,16 +138,25 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return err
 	}
+	turns, err := readTurns(getenv)
+	if err != nil {
+		return err
+	}
 	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
 	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
 	cfg := agent.Config{
 		URL: url, CAFile: caFile, Version: version,
-		Slots: 1, Once: true, ExitWhenIdle: idle, DrainTimeout: drain, DeliverTimeout: deliver,
+		Slots: 1, Once: true, DrainTimeout: drain, DeliverTimeout: deliver,
 		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
 		Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
 	}
 	payload, token := getenv("EVERDICT_PAYLOAD_FILE"), getenv("EVERDICT_JOIN_TOKEN_FILE")
+	shared := getenv("EVERDICT_SHARED_MACHINE") == "true"
 	switch {
+	case turns.idle > 0 && shared:
+		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_SHARED_MACHINE: what a run leaves on a shared machine cannot be removed for certain")
+	case turns.idle > 0 && payload != "":
+		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_PAYLOAD_FILE: a payload is one run")
 	case payload != "" && token != "":
 		return errors.New("EVERDICT_PAYLOAD_FILE and EVERDICT_JOIN_TOKEN_FILE are two ways to get a run: set one of them")
 	case payload != "":
@@ -167,30 +179,56 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err := process.HideSelf(); err != nil {
 		log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	shared, image := getenv("EVERDICT_SHARED_MACHINE") == "true", getenv("EVERDICT_IMAGE")
+	w := worker{
+		agent: cfg, shared: shared, image: getenv("EVERDICT_IMAGE"), noNetwork: getenv("EVERDICT_NETWORK") == protocol.NetworkNone,
+		dirs: []string{dir, os.TempDir()}, turns: turns,
+	}
+	return w.run(ctx)
+}
+
+// worker takes runs, one at a time.
+type worker struct {
+	agent agent.Config // without what each run has anew
+	// shared says that this is no container, and others' work is beside it.
+	shared bool
+	image  string // of the container, if it is the run's own
+	// noNetwork says that the cluster holds the container to "network: none".
+	noNetwork bool
+	dirs      []string // all that a run may write
+	turns     turns
+}
+
+// one takes one run, if one comes in time, and delivers its result.
+func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err error) {
 	// In a container that is the enclosure, there is nothing of others to hide.
-	processes := process.New(process.Config{NoMask: !shared})
-	defer processes.Close()
+	processes := process.New(process.Config{NoMask: !w.shared})
+	defer func() { err = errors.Join(err, processes.Close()) }()
+	cfg := w.agent
 	cfg.Driver = processes
-	if !shared {
-		container := &unit.Driver{Driver: processes, Image: image, By: "the cluster"}
+	if !w.shared {
+		container := &unit.Driver{Driver: processes, Image: w.image, By: "the cluster", NoNetwork: w.noNetwork}
 		cfg.Driver, cfg.Images = container, container
 	}
-	cfg.Capabilities = capabilities(ctx, image != "")
 	var printed error
 	cfg.Undelivered = func(run string, _ int64, result []byte) {
 		fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
 		if cfg.Given == nil {
-			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, deliver)
+			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, cfg.DeliverTimeout)
 		}
 	}
+	cfg.ExitWhenIdle, cfg.Capabilities = wait, capabilities(ctx, w.image != "")
 	r := agent.New(cfg)
+	over := make(chan struct{})
+	defer close(over)
 	go func() {
-		<-ctx.Done()
-		r.Drain()
+		select {
+		case <-ctx.Done():
+			r.Drain()
+		case <-over:
+		}
 	}()
 	err = r.Run(context.WithoutCancel(ctx))
-	return errors.Join(err, printed)
+	return r.Taken() > 0, errors.Join(err, printed)
 }
 
 // join tries for a while: a unit whose coordinator is gone is not to wait for ever.

@@ -21,7 +21,7 @@ var wordings = map[reflect.Type]map[string]wording{
 	reflect.TypeFor[protocol.RunRequest](): {
 		"harness":    {text: "the agent that works on the case"},
 		"case":       {text: "the task, where it is done and how it is judged"},
-		"runtime":    {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it"},
+		"runtime":    {text: "where to run: self, self:ws, self:<runner id>, the id of a runtime, several of them with commas (the one with the fewest runs gets it), or auto (default), which is any pool of the workspace that can run it"},
 		"trigger":    {text: "a label of one's own to filter runs by"},
 		"priority":   {"the scheduling class; default interactive", []string{protocol.ClassInteractive, protocol.ClassBatch}},
 		"origin":     {text: "what caused the run"},
@@ -172,6 +172,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"memoryBudgetMb":        {text: "MiB of declared memory at a time in the whole pool; none: no limit"},
 		"cpuBudget":             {text: "in thousandths of a core; kept with the spec, nothing is admitted by it"},
 		"warm":                  {text: "runners to keep ready"},
+		"warmSize":              {text: "what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing"},
 		"idleSeconds":           {text: "how long a runner waits for its next run; 0 (default): it takes one run"},
 		"traceSource":           {text: "where the traces of services are read"},
 		"image":                 {text: "of nomad and k8s: the image of the runner that the cluster starts"},

@@ -31,6 +31,25 @@
 // A unit whose job is settled, is held by another runner, or has gone on to a later
 // attempt is not wanted. It is terminated after Grace, in which most end by themselves.
 //
+// # A standing unit
+//
+// A unit that is not for one attempt alone is a standing one (reuse.go). It is launched
+// before there is a job for it (RuntimeSpec.Warm), or its runner waits for another when it
+// has had one (RuntimeSpec.IdleSeconds). Its size is in its note, which the cluster keeps,
+// and it gets only jobs that declare exactly that size, since the unit's limits are the
+// job's. Its runner never chooses: it is bound to the job that the fleet gives it (Bind),
+// and to none until then.
+//
+//	idle ──► given a job ──► its runner holds the lease ──► idle, or it ends
+//	  │            │
+//	  │            └── does not take it: the job is free again, and costs no attempt
+//	  └── gives way to a job that does not fit, of an older version, too many: removed
+//
+// An idle unit has a slot and its memory, as one with a job has. What was given is known to
+// this process alone; after a restart it is given again. Between two jobs the runner
+// empties its container (agent/sandbox/unit), and ends where it cannot do that for
+// certain. A unit belongs to one workspace's pool, and so does what it runs.
+//
 // # Who may decide
 //
 // The queue alone says which attempt stands; a unit gives no right to anything. A lease

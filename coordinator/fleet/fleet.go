@@ -23,6 +23,7 @@ type Runs interface {
 	Needs(ctx context.Context, run string) (Needs, error)
 	Unplaced(ctx context.Context, run string, before int64, f protocol.Failure) error
 	Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error
+	// Foretell says how an attempt may end; a failure without a reason takes it back.
 	Foretell(run string, attempt int64, f protocol.Failure)
 	// Adopt takes the result that the holder of a lease left in its unit's output.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error
@@ -32,6 +33,8 @@ type Runs interface {
 type Needs struct {
 	Image              string
 	CPU, MemoryMB, GPU int
+	// Network is the mode that the case declares; empty: none is declared.
+	Network string
 	// Deadline is what an attempt may take at most, everything included.
 	Deadline time.Duration
 }
@@ -48,10 +51,14 @@ type Config struct {
 	Queue   Queue
 	Runs    Runs
 	Runners Runners
+	// Bind makes the runner of a unit take one job and no other, now or when it is back;
+	// no job: the one that its token named.
+	Bind func(unit, job string)
 	// Pool is the name of a runtime's pool in the queue.
 	Pool func(workspace, runtime string) string
-	// Openers by kind of runtime. The runners of other kinds are not launched.
-	Openers map[string]Opener
+	// Checker has the openers by kind of runtime. The runners of other kinds are not
+	// launched.
+	Checker
 	// Coordinator is the name under which units carry this coordinator's label.
 	Coordinator string
 	// URL is where launched runners find the coordinator.
@@ -158,6 +165,17 @@ func (f *Fleet) Launches(workspace, runtime string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.pools[key{workspace, runtime}] != nil
+}
+
+// Refuses implements run.Launcher.
+func (f *Fleet) Refuses(workspace string, spec *protocol.RuntimeSpec, network string) error {
+	if !f.Launches(workspace, spec.ID) {
+		return nil
+	}
+	if err := f.cfg.Spec(workspace, spec); err != nil {
+		return err
+	}
+	return f.cfg.Network(spec, network)
 }
 
 // Why implements run.Launcher.

@@ -157,6 +157,11 @@ func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
 		if len(w.told(&w.unplaced)) != 0 {
 			t.Errorf("unplaced %+v, want none", w.told(&w.unplaced))
 		}
+		w.cluster.Say(unit("run_lost", 1), nil)
+		w.pass(time.Second)
+		if all := w.told(&w.foretold); !slices.ContainsFunc(all, func(f told) bool { return f.run == "run_lost" && f.Reason == "" }) {
+			t.Errorf("foretold %+v, want it taken back when the node is there again", all)
+		}
 	})
 }
 
@@ -259,5 +264,42 @@ func TestALongQueueCostsNoMore(t *testing.T) {
 			t.Errorf("%d units, %d jobs asked for at once; want 5 and at most 10", n, w.most())
 		}
 		w.wantWhy("run_09999", "waits for a slot: 5 of 5 in use")
+	})
+}
+
+// A unit that the cluster calls pending for a while after its run is over has its place:
+// nobody knows that it has ended.
+func TestAClusterThatLags(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b", "run_c", "run_d")
+		w.cluster.Lag(unit("run_a", 1))
+		w.taken("run_a")
+		w.move("run_a", settled)
+		w.wantUnits("it may run", unit("run_a", 1), unit("run_b", 1))
+		w.wantWhy("run_c", "waits for a slot: 2 of 2 in use")
+		w.cluster.Exit(unit("run_a", 1))
+		w.pass(time.Second)
+		w.wantUnits("it has ended", unit("run_a", 1), unit("run_b", 1), unit("run_c", 1))
+	})
+}
+
+// A cluster that goes away while units wait to be removed is asked ever less often, and
+// those whose place they have are told why.
+func TestAClusterThatIsAwayWhenAUnitIsOver(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b")
+		w.taken("run_a")
+		w.cluster.Refuse(errors.New("connection refused"))
+		w.move("run_a", settled)
+		w.pass(grace + time.Minute)
+		w.wantWhy("run_b", "cannot remove what is over from its cluster: connection refused; trying again")
+		before := w.cluster.Refused()
+		w.pass(10 * time.Minute)
+		if n := w.cluster.Refused() - before; n < 5 || n > 20 {
+			t.Errorf("asked %d times in ten minutes, want about one a minute", n)
+		}
+		w.cluster.Refuse(nil)
+		w.pass(time.Minute + time.Second)
+		w.wantUnits("the next has its place", unit("run_b", 1))
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"sync"
 	"time"
 
@@ -33,6 +32,10 @@ type pool struct {
 	// holders are the units of the runners that hold leases, by runner; "" is one that
 	// nobody launched.
 	holders map[string]string
+	// assigned are the jobs that standing units were given, by unit, and cold is until
+	// when none is launched to be kept ready.
+	assigned map[string]assignment
+	cold     time.Time
 	// failures of the cluster in a row, and when it is asked again.
 	failures  int
 	notBefore time.Time
@@ -52,14 +55,20 @@ type launched struct {
 	at time.Time
 }
 
-// marks are when something was first seen of a unit.
-type marks struct{ awaited, trouble, unwanted time.Time }
+// marks are when something was first seen of a unit, and what was.
+type marks struct {
+	awaited, trouble, unwanted time.Time
+	// used: its runner has had a job. going: a standing unit that gets no other.
+	// foretold: the run was told how its lease may end. removed: it was terminated.
+	used, going, foretold, removed bool
+}
 
 func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {
 	return &pool{
 		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, marks: map[string]*marks{},
+		assigned: map[string]assignment{},
 	}
 }
 
@@ -154,16 +163,6 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	}()
 	p.clusters = append(p.clusters, c)
 	return c, nil
-}
-
-// sameCluster says whether two versions differ in nothing that a provider is made of.
-func sameCluster(a, b *protocol.RuntimeSpec) bool {
-	x, y := *a, *b
-	for _, s := range []*protocol.RuntimeSpec{&x, &y} {
-		s.Version, s.Description, s.Tags, s.Capabilities = "", "", nil, nil
-		s.MaxConcurrent, s.MemoryBudgetMB, s.CPUBudget, s.Warm, s.IdleSeconds = nil, nil, nil, 0, 0
-	}
-	return reflect.DeepEqual(x, y)
 }
 
 // drop gives up a cluster's client.

@@ -62,8 +62,9 @@ type Provider interface {
 
 // Order is a unit to launch.
 type Order struct {
-	// Unit is its name: UnitName of job and attempt.
-	Unit    string
+	// Unit is its name: UnitName of job and attempt, or that of a standing unit.
+	Unit string
+	// Job and Attempt that it is for; empty for a unit that has no job yet.
 	Job     string
 	Attempt int64
 	// Token makes the token with which the runner joins; an earlier one is dead then.
@@ -78,6 +79,43 @@ type Order struct {
 	CPU, MemoryMB, GPU int
 	// Deadline is when the cluster ends the unit, whatever it does; a backstop.
 	Deadline time.Duration
+	// Network is what the job declares: "none" is a unit that reaches the coordinator
+	// and nothing else. A provider that does not hold it refuses the order.
+	Network string
+	// Env are further variables of the runner.
+	Env map[string]string
+	// Reused units take one job after the other. Their user is not root, and nothing of
+	// them can be written but what the runner empties after each job. A provider that
+	// does not hold this refuses the order.
+	Reused bool
+	// Note is kept with the unit as it is, and is Unit.Note in a list: a line of
+	// printable ASCII, at most 200 bytes.
+	Note string
+}
+
+// Feature is what the units of some technologies can hold.
+type Feature string
+
+const (
+	// FeatureReuse is Order.Reused.
+	FeatureReuse Feature = "reuse"
+	// FeatureNoNetwork is Order.Network "none".
+	FeatureNoNetwork Feature = "network none"
+)
+
+// Featured is an Opener whose units can hold Features; those of any other hold none.
+type Featured interface {
+	Opener
+	// Lacks says in one sentence why units do not hold a feature; empty: they do.
+	Lacks(f Feature) string
+}
+
+// lacks is why the units of a kind of runtime do not hold a feature; empty: they do.
+func lacks(o Opener, kind string, f Feature) string {
+	if featured, ok := o.(Featured); ok {
+		return featured.Lacks(f)
+	}
+	return fmt.Sprintf("units of kind %s do not hold %q", kind, f)
 }
 
 // State of a unit.
@@ -101,7 +139,9 @@ type Unit struct {
 	Name    string
 	Job     string
 	Attempt int64
-	State   State
+	// Note is what Order.Note was.
+	Note  string
+	State State
 	// Node is where it runs, if that is known.
 	Node string
 	// Trouble is what the cluster says is wrong with it; nil: nothing. A unit that

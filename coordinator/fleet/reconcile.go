@@ -3,13 +3,9 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
@@ -31,6 +27,7 @@ const (
 // look is one comparison of wanted with seen.
 type look struct {
 	*pool
+	spec   *protocol.RuntimeSpec // the latest
 	now    time.Time
 	next   time.Duration // until something is due
 	units  map[string]seen
@@ -39,14 +36,26 @@ type look struct {
 	// awaited are the units whose job is queued, by job, and the memory of those jobs.
 	awaited map[string]string
 	memory  int64
-	// leaving are the units that are not wanted and still run: they have their place
+	// leases are those that the runners of units hold, by unit, and idle are the units
+	// that take whatever fits and have nothing.
+	leases map[string]lease.Lease
+	idle   []idle
+	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
+	// full says that there is no slot left; empty: there is.
+	full string
 }
 
 type seen struct {
 	Unit
 	on *cluster
+}
+
+// mayRun says whether a process of a unit may be running. A cluster can say that a unit
+// is pending for seconds after its run is over.
+func (u *seen) mayRun() bool {
+	return u.State == Running || u.State == Pending && u.Node != "" && (u.Trouble == nil || !u.Trouble.Dead)
 }
 
 // pass compares once and does what is missing. It returns after how long to look again
@@ -61,15 +70,15 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		p.failed("reach its cluster", err)
 		return p.notBefore.Sub(now)
 	}
-	l := &look{pool: p, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
-		awaited: map[string]string{}}
+	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
+		awaited: map[string]string{}, leases: map[string]lease.Lease{}}
 	if err := l.see(ctx, current); err != nil {
 		if ctx.Err() == nil {
 			p.failed("see what runs on its cluster", err)
 		}
 		return max(p.notBefore.Sub(now), settle)
 	}
-	if err := l.ask(ctx, current.spec); err != nil {
+	if err := l.ask(ctx); err != nil {
 		if ctx.Err() == nil {
 			p.log.Error("the queue does not say what is wanted", "err", err)
 		}
@@ -119,21 +128,32 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			delete(l.marks, name)
 		}
 	}
+	for name := range l.assigned {
+		if _, there := l.units[name]; !there {
+			l.unassign(name)
+		}
+	}
 	return nil
 }
 
 // ask reads what the queue wants, and where the jobs of units stand. It comes after
 // see: what a unit did before it ended is in the queue by then.
-func (l *look) ask(ctx context.Context, spec *protocol.RuntimeSpec) (err error) {
+func (l *look) ask(ctx context.Context) (err error) {
 	var ids []string
-	asked := map[string]bool{}
-	for _, u := range l.units {
-		if !asked[u.Job] {
-			asked[u.Job] = true
-			ids = append(ids, u.Job)
+	asked := map[string]bool{"": true}
+	ask := func(job string) {
+		if !asked[job] {
+			asked[job] = true
+			ids = append(ids, job)
 		}
 	}
-	concurrent, _ := spec.Limits()
+	for _, u := range l.units {
+		ask(u.Job)
+	}
+	for _, a := range l.assigned {
+		ask(a.job)
+	}
+	concurrent, _ := l.spec.Limits()
 	// Twice the slots, for jobs that are skipped because they do not fit.
 	l.demand, err = l.cfg.Queue.Demand(ctx, l.name, 2*concurrent, ids)
 	if err != nil {
@@ -146,6 +166,9 @@ func (l *look) ask(ctx context.Context, spec *protocol.RuntimeSpec) (err error) 
 			unit = l.unitOf(ctx, h.Runner)
 		}
 		holders[h.Runner] = unit
+		if unit != "" {
+			l.leases[unit] = h
+		}
 	}
 	l.holders = holders
 	return nil
@@ -164,13 +187,17 @@ func (l *look) unitOf(ctx context.Context, runner string) string {
 func (l *look) judge(ctx context.Context) {
 	held := map[string]bool{}
 	for _, u := range l.units {
+		if n := noteOf(&u.Unit); n != nil {
+			l.stand(ctx, u, n, held)
+			continue
+		}
 		job, known := l.demand.Jobs[u.Job]
 		switch {
 		case known && job.State == lease.Leased && l.holders[job.Lease.Runner] == u.Name:
 			held[u.Job] = true
 			l.mark(u.Name).unwanted = time.Time{}
 			l.held(ctx, u, job)
-		case known && job.State == lease.Queued && !job.Delayed && u.Attempt == job.Attempt+1:
+		case known && waits(job, u.Attempt):
 			l.mark(u.Name).unwanted = time.Time{}
 			l.await(ctx, u, job)
 		default:
@@ -210,10 +237,15 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	case u.State == Ended && t == nil:
 		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
 	case t == nil || !t.Final && u.State != Ended:
+		if m := l.mark(u.Name); m.foretold { // what was wrong has passed
+			m.foretold = false
+			l.cfg.Runs.Foretell(u.Job, job.Attempt, protocol.Failure{})
+		}
 		return
 	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), false)
 	if !t.Dead {
+		l.mark(u.Name).foretold = true
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}
@@ -313,24 +345,43 @@ func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 // sweep terminates a unit that has not been wanted for Grace.
 func (l *look) sweep(ctx context.Context, u seen) {
 	m := l.mark(u.Name)
-	if u.State == Running {
+	if u.mayRun() {
 		l.leaving++
-		l.memory += l.demand.Jobs[u.Job].MemoryMB
+		if n := noteOf(&u.Unit); n != nil {
+			l.memory += int64(n.MemoryMB)
+		} else {
+			l.memory += l.demand.Jobs[u.Job].MemoryMB
+		}
 	}
 	if l.since(&m.unwanted) < l.cfg.Grace {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
 	}
+	if l.notBefore.After(l.now) {
+		l.due(l.notBefore) // the cluster is asked again then
+		return
+	}
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	if err := u.on.Terminate(bounded, u.Name); err != nil {
-		l.log.Warn("unit could not be terminated", "unit", u.Name, "err", err)
-		l.due(l.now.Add(l.cfg.Backoff))
+	switch err := u.on.Terminate(bounded, u.Name); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return
+	case u.on == l.clusters[len(l.clusters)-1]:
+		l.failed("remove what is over from its cluster", err)
+		l.due(l.notBefore)
+		return
+	default:
+		l.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", u.Name, "err", err)
+		l.due(l.now.Add(l.cfg.MaxBackoff))
 		return
 	}
 	m.unwanted = l.now // if it is still there after another Grace, it is told again
 	l.due(m.unwanted.Add(l.cfg.Grace))
-	l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+	if !m.removed {
+		m.removed = true
+		l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+	}
 }
 
 // needs of a run; what cannot be read is not declared.
@@ -367,108 +418,4 @@ func result(output []byte) []byte {
 		return nil // it was cut off
 	}
 	return line
-}
-
-// launch makes the units that are missing, in the queue's order, as far as the limits
-// of the pool admit.
-func (l *look) launch(ctx context.Context, current *cluster) {
-	type wanted struct {
-		lease.Waiting
-		unit string
-	}
-	var all []wanted
-	slots := l.demand.Use.Limit.MaxConcurrent - l.demand.Use.Leases - len(l.awaited) - l.leaving
-	budget := l.demand.Use.Limit.MemoryMB
-	memory := l.demand.Use.MemoryMB + l.memory
-	full := ""
-	for _, w := range l.demand.Next {
-		unit := UnitName(w.Job, w.Attempt+1)
-		if l.awaited[w.Job] == unit {
-			if l.units[unit].State == Launching && l.launched[unit].Name == "" {
-				all = append(all, wanted{w, unit}) // its launch was cut off
-			}
-			continue
-		}
-		_, leaving := l.units[unit]
-		mb := w.Requirements.MemoryMB
-		switch {
-		case leaving: // it is being removed
-		case slots <= 0:
-			full = fmt.Sprintf("waits for a slot: %d of %d in use", l.demand.Use.Limit.MaxConcurrent-slots, l.demand.Use.Limit.MaxConcurrent)
-		case budget > 0 && mb > 0 && memory+mb > budget:
-			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", memory, budget, mb)
-		default:
-			slots--
-			memory += mb
-			all = append(all, wanted{w, unit})
-		}
-	}
-	if wait := l.notBefore.Sub(l.now); wait > 0 {
-		l.due(l.notBefore) // what it waits for has been said
-		return
-	}
-	var mu sync.Mutex
-	var failed error
-	group, bounded := errgroup.WithContext(ctx)
-	group.SetLimit(launchWidth)
-	for _, w := range all {
-		group.Go(func() error {
-			word, err := l.launchOne(bounded, current, w.Waiting, w.unit)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return err // the others would fail as well
-			}
-			l.words[w.Job] = word
-			if l.units[w.unit].Name == "" {
-				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: w.Job, Attempt: w.Attempt + 1, State: Pending}, l.now}
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // failed has them all
-	switch {
-	case ctx.Err() != nil:
-	case failed != nil:
-		l.failed("launch", first(failed))
-		l.due(l.notBefore)
-	default:
-		l.failures = 0
-		l.say(full)
-	}
-}
-
-// first is the first of joined errors: the others are of the same kind.
-func first(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return first(joined.Unwrap()[0])
-	}
-	return err
-}
-
-func (l *look) launchOne(ctx context.Context, c *cluster, w lease.Waiting, unit string) (word string, err error) {
-	needs, err := l.cfg.Runs.Needs(ctx, w.Job)
-	if err != nil {
-		return "", err
-	}
-	bounded, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	err = c.Launch(bounded, Order{
-		Unit: unit, Job: w.Job, Attempt: w.Attempt + 1, URL: l.cfg.URL,
-		Token: func(ctx context.Context) (string, error) {
-			return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, unit, w.Job, l.cfg.TokenLife)
-		},
-		Image: needs.Image, CPU: needs.CPU, MemoryMB: needs.MemoryMB, GPU: needs.GPU, Deadline: needs.Deadline,
-	})
-	var refused *RefusedError
-	if errors.As(err, &refused) {
-		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		f := failure(&Unit{Name: unit}, t, needs, true)
-		return f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
-	}
-	if err == nil {
-		l.log.Info("unit launched", "run", w.Job, "unit", unit)
-	}
-	return fmt.Sprintf("unit %s is %s", unit, Pending), err
 }

@@ -1,6 +1,7 @@
 package fleet_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type world struct {
 	t       *testing.T
 	cluster *fleettest.Cluster
 	limit   lease.Limit
+	spec    protocol.RuntimeSpec // what version registers
 	f       *fleet.Fleet
 	stop    func()
 
@@ -33,6 +35,7 @@ type world struct {
 	ended    []told
 	foretold []told
 	adopted  []string
+	bound    map[string]string // by unit
 }
 
 type job struct {
@@ -55,9 +58,15 @@ const (
 
 func inWorld(t *testing.T, limit lease.Limit, test func(t *testing.T, w *world)) {
 	t.Helper()
+	inWorldOf(t, limit, protocol.RuntimeSpec{}, test)
+}
+
+// inWorldOf is inWorld with a runtime that says more than its limits.
+func inWorldOf(t *testing.T, limit lease.Limit, spec protocol.RuntimeSpec, test func(t *testing.T, w *world)) {
+	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, limit: limit, jobs: map[string]*job{}, cluster: fleettest.NewCluster(fleettest.Config{
+		w := &world{t: t, limit: limit, spec: spec, jobs: map[string]*job{}, bound: map[string]string{}, cluster: fleettest.NewCluster(fleettest.Config{
 			Container: func(ctx context.Context, c fleettest.Container) (int, *fleet.Trouble) {
 				<-ctx.Done()
 				return 143, nil
@@ -73,9 +82,9 @@ func inWorld(t *testing.T, limit lease.Limit, test func(t *testing.T, w *world))
 // begin starts a life of the fleet; stop ends it and keeps the cluster.
 func (w *world) begin() {
 	w.f = fleet.New(fleet.Config{
-		Queue: w, Runs: w, Runners: w, Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster},
+		Queue: w, Runs: w, Runners: w, Checker: fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster}},
 		Pool: func(workspace, runtime string) string { return workspace + "/" + runtime }, Coordinator: "crd", URL: "http://here",
-		Grace: grace, PendingTimeout: pending,
+		Grace: grace, PendingTimeout: pending, Bind: w.bind,
 	})
 	w.version("1.0.0")
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -92,8 +101,28 @@ func (w *world) begin() {
 
 // version registers a version of the runtime.
 func (w *world) version(v string) {
-	slots := w.limit.MaxConcurrent
-	w.f.RuntimeChanged("default", &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "prod", Version: v, MaxConcurrent: &slots})
+	spec, slots := w.spec, w.limit.MaxConcurrent
+	spec.Kind, spec.ID, spec.Version, spec.MaxConcurrent = protocol.RuntimeK8s, "prod", v, &slots
+	w.f.RuntimeChanged("default", &spec)
+}
+
+// bind is fleet.Config.Bind.
+func (w *world) bind(unit, job string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.bound[unit] = job
+}
+
+// boundTo is the unit that was given a job; empty: none was.
+func (w *world) boundTo(job string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for unit, j := range w.bound {
+		if j == job {
+			return unit
+		}
+	}
+	return ""
 }
 
 // pass lets time pass, and everything happen that follows.
@@ -122,10 +151,13 @@ func (w *world) move(id string, f func(*job)) {
 }
 
 // taken says that the runner of a job's unit holds it.
-func (w *world) taken(id string) {
+func (w *world) taken(id string) { w.takenBy(id, "") }
+
+// takenBy says that the runner of a unit holds a job; no unit: that of its own.
+func (w *world) takenBy(id, unit string) {
 	w.move(id, func(j *job) {
 		j.State, j.Attempt = lease.Leased, j.Attempt+1
-		j.runner = "runner of " + fleet.UnitName(id, j.Attempt)
+		j.runner = "runner of " + cmp.Or(unit, fleet.UnitName(id, j.Attempt))
 	})
 }
 

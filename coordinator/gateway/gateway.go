@@ -6,6 +6,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,8 +45,9 @@ type Gateway struct {
 	acceptor *link.Acceptor
 
 	mu    sync.Mutex
-	seats map[string]*seat // by runner
-	local map[string]bool  // runners inside this process
+	seats map[string]*seat  // by runner
+	local map[string]bool   // runners inside this process
+	bound map[string]string // jobs that units were given after their launch, by unit
 }
 
 // seat is where the sessions of one runner follow each other.
@@ -99,7 +101,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Log, seats: map[string]*seat{}, local: map[string]bool{}}
+	g := &Gateway{cfg: cfg, log: cfg.Log, seats: map[string]*seat{}, local: map[string]bool{}, bound: map[string]string{}}
 	acceptor, err := link.NewAcceptor(link.AcceptConfig{
 		Handler: g, Authenticate: g.authenticate, Version: cfg.Version,
 		MinVersion: cfg.Version, // what is known to be new enough
@@ -195,7 +197,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.set(lease.Runner{
 		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
-		Job: record.Job,
+		Job: g.boundTo(&record.Runner),
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {
@@ -363,7 +365,8 @@ func (g *Gateway) audience(workspace string) {
 	}
 }
 
-// serve tells the queue whom the runner in a seat serves now, if that has changed.
+// serve tells the queue whom the runner in a seat serves now, and which job it is bound
+// to, if that has changed.
 func (g *Gateway) serve(at *seat) {
 	at.turn.Lock()
 	defer at.turn.Unlock()
@@ -377,15 +380,47 @@ func (g *Gateway) serve(at *seat) {
 	if r.ID == "" {
 		return // its hello was refused, and it is on its way out
 	}
-	serves := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local)
-	if slices.Equal(serves, r.Serves) {
+	serves, job := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local), g.boundTo(&s.holder.Runner)
+	if slices.Equal(serves, r.Serves) && job == r.Job {
 		return
 	}
-	r.Serves = serves
+	r.Serves, r.Job = serves, job
 	s.set(r)
 	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
 		g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)
 	}
+}
+
+// BindUnit makes the runner of a launched unit take one job and no other, now or when
+// it connects; no job: the one that it was launched for, or none if it was for none.
+func (g *Gateway) BindUnit(unit, job string) {
+	g.mu.Lock()
+	if job == "" {
+		delete(g.bound, unit)
+	} else {
+		g.bound[unit] = job
+	}
+	var of *seat
+	for _, at := range g.seats {
+		if at.session != nil && at.session.holder.Runner.Unit == unit {
+			of = at
+		}
+	}
+	g.mu.Unlock()
+	if of != nil {
+		g.serve(of)
+	}
+}
+
+// boundTo is the one job that a runner takes; empty: any of its pools.
+func (g *Gateway) boundTo(r *protocol.Runner) string {
+	if r.Unit == "" {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// A unit without a job is bound to what is none, until it is given one.
+	return cmp.Or(g.bound[r.Unit], r.Job, r.Unit)
 }
 
 // Revoked closes a runner's session at once and fences its leases: nothing that

@@ -38,6 +38,9 @@ type RuntimesConfig struct {
 	Now func() time.Time
 	// Probers by kind of runtime. A kind without one cannot be probed.
 	Probers map[string]Prober
+	// Check refuses a spec whose units could not be as it says, with a *Problem; nil:
+	// none is refused.
+	Check func(workspace string, spec *protocol.RuntimeSpec) error
 	// MissingSecrets are those of names that a workspace does not have, in order;
 	// nil: it has none.
 	MissingSecrets func(ctx context.Context, workspace string, names []string) ([]string, error)
@@ -109,7 +112,7 @@ func (r *Runtimes) tell(ctx context.Context, workspace, id string) error {
 // another content a 409. The content is compared after defaults and derived
 // capabilities are filled in.
 func (r *Runtimes) Register(ctx context.Context, workspace, by string, spec protocol.RuntimeSpec) (protocol.Registered, error) {
-	if err := spec.Validate(); err != nil {
+	if err := r.check(workspace, &spec); err != nil {
 		return protocol.Registered{}, err
 	}
 	body, err := json.Marshal(spec)
@@ -130,6 +133,14 @@ func (r *Runtimes) Register(ctx context.Context, workspace, by string, spec prot
 	delete(r.latest, workspace)
 	r.mu.Unlock()
 	return registered, r.tell(ctx, workspace, spec.ID)
+}
+
+// check says what is wrong with a spec, in itself or here.
+func (r *Runtimes) check(workspace string, spec *protocol.RuntimeSpec) error {
+	if err := spec.Validate(); err != nil || r.cfg.Check == nil {
+		return err
+	}
+	return r.cfg.Check(workspace, spec)
 }
 
 // Validate says what Register would refuse, and which secrets the spec names that
@@ -177,7 +188,7 @@ func (r *Runtimes) spec(ctx context.Context, workspace string, q protocol.Runtim
 		return spec, nil
 	case q.Spec != nil:
 		spec := *q.Spec
-		err := spec.Validate()
+		err := r.check(workspace, &spec)
 		return &spec, err
 	}
 	return &protocol.RuntimeSpec{}, protocol.BadRequest("the body is neither a runtime's spec nor the id of a registered one")

@@ -39,12 +39,18 @@ type route struct {
 	runtime *protocol.RuntimeRef
 }
 
+// needs are what a run's pool must have: capabilities, and the mode of network that its
+// case declares.
+type needs struct {
+	capabilities []string
+	network      string
+}
+
 // route finds the pool of a target, or says what is missing.
-func (s *Service) route(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+func (s *Service) route(ctx context.Context, p auth.Principal, target string, needs needs) (route, error) {
 	switch {
 	case strings.Contains(target, ","):
-		return route{}, protocol.BadRequest("a run goes to one runtime, and %q names several", protocol.Clip(target, 80)).
-			WithHint("name one of them, or leave runtime out to take any pool that can run it; a list is for a batch of runs")
+		return s.routeSpread(ctx, p, target, needs)
 	case target == protocol.TargetAuto:
 		return s.routeAuto(ctx, p, needs)
 	case target == protocol.TargetSelf:
@@ -55,7 +61,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 		if len(own) == 0 {
 			return route{}, protocol.NotFound("you have no runner in workspace %s", p.Workspace).WithHint("%s", pairHint)
 		}
-		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs)
+		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs.capabilities)
 	case target == protocol.TargetSelfWorkspace:
 		shared, err := s.owned(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
 		if err != nil {
@@ -65,7 +71,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 			return route{}, protocol.NotFound("workspace %s has no runner of its own", p.Workspace).
 				WithHint("an admin pairs one: POST /workspace/runners")
 		}
-		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs)
+		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs.capabilities)
 	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
 		return s.routeRunner(ctx, p, target, needs)
 	}
@@ -79,7 +85,7 @@ func runnerID(target string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(target, protocol.TargetSelfPrefix), "ws:")
 }
 
-func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target string, needs needs) (route, error) {
 	id := runnerID(target)
 	r, err := s.cfg.Runners.Get(ctx, p.Workspace, id)
 	if err != nil {
@@ -89,10 +95,10 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
 			WithHint("a personal runner takes its owner's runs only")
 	}
-	return route{pool: RunnerPool(r.ID), why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs)
+	return route{pool: RunnerPool(r.ID), why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs.capabilities)
 }
 
-func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []string) (route, error) {
+func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) (route, error) {
 	usable, err := s.owned(ctx, p.Workspace, p.Subject, pairing.WorkspaceOwner(p.Workspace))
 	if err != nil {
 		return route{}, err
@@ -113,7 +119,7 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 	for _, r := range runtimes {
 		// As a runner that offers what the runtime does.
 		usable = append(usable, protocol.Runner{Capabilities: r.offers})
-		if len(r.lacks(needs)) == 0 {
+		if s.refusal(p.Workspace, &r, needs) == nil {
 			able = append(able, r.spec.ID)
 		}
 	}
@@ -121,7 +127,7 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs []strin
 		why += ", of its runtimes " + strings.Join(able, ", ")
 	}
 	if !s.cfg.Local {
-		if err := capable(usable, needs); err != nil {
+		if err := capable(usable, needs.capabilities); err != nil {
 			return route{}, err
 		}
 	}

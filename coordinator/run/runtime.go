@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,9 +90,24 @@ func (s *Service) offer(ctx context.Context, workspace string, spec *protocol.Ru
 	return o, nil
 }
 
+// refusal is why a run may not go to a registered runtime; nil: it may.
+func (s *Service) refusal(workspace string, o *offer, n needs) error {
+	if missing := o.lacks(n.capabilities); len(missing) > 0 {
+		slices.Sort(o.offers)
+		have := slices.Compact(o.offers)
+		return protocol.BadRequest("runtime %s does not offer %s, which this run needs", o.spec.ID, strings.Join(missing, ", ")).
+			WithHint("it offers: %s; name another runtime, or register a version that declares what its runners have (capabilities, gpu)", orNothing(have)).
+			WithData("runtime", o.spec.ID).WithData("need", n.capabilities).WithData("missing", missing).WithData("have", have)
+	}
+	if l := s.launched(); l != nil {
+		return l.Refuses(workspace, o.spec, n.network)
+	}
+	return nil
+}
+
 // routeRuntime finds the pool of a registered runtime; an unknown one is a 404, one
 // that lacks what the run needs a 400.
-func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target string, needs []string) (route, error) {
+func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target string, n needs) (route, error) {
 	spec, err := s.cfg.Runtimes.Latest(ctx, p.Workspace, target)
 	var unknown *protocol.Problem
 	switch {
@@ -105,18 +121,61 @@ func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target str
 		return route{}, err
 	}
 	o, err := s.offer(ctx, p.Workspace, spec)
+	if err == nil {
+		err = s.refusal(p.Workspace, &o, n)
+	}
 	if err != nil {
 		return route{}, err
 	}
-	if missing := o.lacks(needs); len(missing) > 0 {
-		slices.Sort(o.offers)
-		have := slices.Compact(o.offers)
-		return route{}, protocol.BadRequest("runtime %s does not offer %s, which this run needs", spec.ID, strings.Join(missing, ", ")).
-			WithHint("it offers: %s; name another runtime, or register a version that declares what its runners have (capabilities, gpu)", orNothing(have)).
-			WithData("runtime", spec.ID).WithData("need", needs).WithData("missing", missing).WithData("have", have)
-	}
 	return route{pool: runtimePool(p.Workspace, spec.ID), why: "the runtime that was named",
 		runtime: &protocol.RuntimeRef{ID: spec.ID, Version: spec.Version}}, nil
+}
+
+// routeSpread gives a run to one of several registered runtimes: that whose pool has the
+// fewest runs, waiting or running. One that is unknown, or could not take the run,
+// refuses it: whoever names it means to use it.
+func (s *Service) routeSpread(ctx context.Context, p auth.Principal, target string, n needs) (route, error) {
+	var all []route
+	for name := range strings.SplitSeq(target, ",") {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "":
+			return route{}, protocol.BadRequest("runtime %q has an empty name in its list", protocol.Clip(target, 80)).
+				WithHint("name registered runtimes, with a comma between each two")
+		case name == protocol.TargetAuto, name == protocol.TargetSelf, strings.HasPrefix(name, protocol.TargetSelfPrefix):
+			return route{}, protocol.BadRequest("%q names several, and %s is no registered runtime", protocol.Clip(target, 80), protocol.Clip(name, 40)).
+				WithHint("a list is one of registered runtimes; %s and %s are not in it", protocol.TargetAuto, protocol.TargetSelf)
+		case slices.ContainsFunc(all, func(r route) bool { return r.pool.of == name }):
+			continue
+		}
+		to, err := s.routeRuntime(ctx, p, name, n)
+		if err != nil {
+			return route{}, err
+		}
+		all = append(all, to)
+	}
+	stats, err := s.queue.Stats(ctx)
+	if err != nil {
+		return route{}, err
+	}
+	runs := func(r route) (n int) {
+		name := r.pool.String()
+		for _, c := range stats.Counts {
+			if c.Workspace == p.Workspace && c.Pool == name {
+				n += c.Queued + c.Leased
+			}
+		}
+		return n
+	}
+	ids := make([]string, len(all))
+	for i, r := range all {
+		ids[i] = r.pool.of
+	}
+	// Of several with as few, another one each time.
+	k := int(s.spreads.Add(1)-1) % len(all)
+	to := slices.MinFunc(slices.Concat(all[k:], all[:k]), func(a, b route) int { return runs(a) - runs(b) })
+	to.why = fmt.Sprintf("of the runtimes that were named, %s, the one with the fewest runs: %s has %d", strings.Join(ids, ", "), to.pool.of, runs(to))
+	return to, nil
 }
 
 func orNothing(list []string) string {
@@ -129,7 +188,7 @@ func orNothing(list []string) string {
 // noRuntime is the 404 of a target that names nothing.
 func (s *Service) noRuntime(ctx context.Context, p auth.Principal, target string) error {
 	problem := protocol.NotFound("no runtime %q in workspace %s", protocol.Clip(target, 80), p.Workspace)
-	const forms = "a run names a registered runtime, self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it"
+	const forms = "a run names a registered runtime, or several with a comma between each two, self, self:ws, self:<runner id>, or leaves runtime out to take any pool that can run it"
 	specs, err := s.cfg.Runtimes.All(ctx, p.Workspace)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
@@ -72,7 +73,10 @@ func TestRuntimeOfARun(t *testing.T) {
 		"what is declared is all":          {target: "plain", edit: image, code: protocol.CodeBadRequest, says: "docker"},
 		"unknown":                          {target: "moon", code: protocol.CodeNotFound, says: "gpus, hosts, plain, prod"},
 		"of another workspace":             {who: other, target: "prod", code: protocol.CodeNotFound, says: "none is registered"},
-		"several":                          {target: "prod,gpus", code: protocol.CodeBadRequest, says: "batch"},
+		"one of several that lacks a GPU":  {target: "gpus,prod", edit: gpu, code: protocol.CodeBadRequest, says: "runtime prod does not offer gpu"},
+		"one of several that is unknown":   {target: "prod,moon", code: protocol.CodeNotFound, says: "moon"},
+		"an empty one of several":          {target: "prod,", code: protocol.CodeBadRequest, says: "empty name"},
+		"auto among several":               {target: "prod,auto", code: protocol.CodeBadRequest, says: "auto is no registered runtime"},
 		"several runners":                  {target: "self:rnr_1,self:rnr_2", code: protocol.CodeBadRequest, says: "names several"},
 	} {
 		if row.who.Subject == "" {
@@ -97,6 +101,113 @@ func TestRuntimeOfARun(t *testing.T) {
 		if pl.Runtime == nil || pl.Runtime.ID+"@"+pl.Runtime.Version != row.runtime || pl.Pool != RuntimePool("default", row.target).String() {
 			t.Errorf("%s: placement %s, want %s in the pool of %s", name, dump(pl), row.runtime, row.target)
 		}
+	}
+}
+
+// TestAHarnessThatNeedsAGPU: what a harness declares is what its run needs; a runtime
+// that was named is refused without it, and one that is chosen has it and says why.
+func TestAHarnessThatNeedsAGPU(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	_, err := registry.New(w.store, nil).Register(t.Context(), "default", "ann", registry.Submission{Spec: &protocol.HarnessSpec{
+		Kind: protocol.HarnessCommand, ID: "trainer", Version: "1.0.0", Command: "train", Resources: &protocol.Resources{GPU: 1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := 1
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "plain"})
+	trains := func(r *protocol.RunRequest) { r.Harness = protocol.HarnessRef{ID: "trainer"} }
+	for _, target := range []string{"plain", ""} {
+		if _, err := w.s.Submit(t.Context(), ann, request(target, trains)); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "gpu") {
+			t.Errorf("runtime %q without a GPU: %v, want it refused", target, err)
+		}
+	}
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+	for _, target := range []string{"gpus", ""} {
+		run, err := w.s.Submit(t.Context(), ann, request(target, trains))
+		if err != nil || target == "" && !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
+			t.Errorf("runtime %q beside one with a GPU: %v, %s", target, err, dump(run.Placement))
+		}
+	}
+}
+
+// launcher is one that launches for every runtime but those that it refuses.
+type launcher struct{ refuses string }
+
+func (l launcher) Why(string, string, string) (string, bool) { return "", false }
+func (l launcher) Launches(string, string) bool              { return true }
+func (l launcher) Refuses(_ string, spec *protocol.RuntimeSpec, network string) error {
+	if spec.ID == l.refuses || network == protocol.NetworkNone {
+		return protocol.BadRequest("runtime %s is refused", spec.ID).WithHint("name another")
+	}
+	return nil
+}
+
+// TestALauncherRefuses: by name, among several, and it is not chosen.
+func TestALauncherRefuses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "a"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "b"})
+	w.s.OnLaunch(launcher{refuses: "a"})
+	closed := func(r *protocol.RunRequest) { r.Case.Network = &protocol.Network{Mode: protocol.NetworkNone} }
+	for name, r := range map[string]*protocol.RunRequest{"named": request("a"), "among several": request("b,a"), "no network": request("b", closed)} {
+		if _, err := w.s.Submit(t.Context(), ann, r); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "is refused") {
+			t.Errorf("%s: %v, want it refused", name, err)
+		}
+	}
+	run, err := w.s.Submit(t.Context(), ann, request(""))
+	if err != nil || run.Placement.Runtime == nil || run.Placement.Runtime.ID != "b" || !strings.Contains(run.Placement.Why, "runtime b launches one") {
+		t.Errorf("without a runtime: %v, %s; want the other one", err, dump(run.Placement))
+	}
+}
+
+// TestSpread: runs that name several runtimes are spread evenly over their pools, and each
+// record says which and why.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "a"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "b"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "c"})
+	got := map[string]int{}
+	submit := func(target string) protocol.Run {
+		t.Helper()
+		run, err := w.s.Submit(t.Context(), ann, request(target))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pl := run.Placement
+		if pl.Runtime == nil || pl.Pool != RuntimePool("default", pl.Runtime.ID).String() || run.Runtime != target || !strings.Contains(pl.Why, "the one with the fewest runs: "+pl.Runtime.ID) {
+			t.Errorf("placement %s, runtime %q; want one of %s with the reason", dump(pl), run.Runtime, target)
+		}
+		got[pl.Runtime.ID]++
+		return run
+	}
+	for range 9 {
+		submit("a, b,c,a")
+	}
+	if got["a"] != 3 || got["b"] != 3 || got["c"] != 3 {
+		t.Errorf("nine runs went to %v, want three to each", got)
+	}
+	w.submit(request("a"))
+	clear(got)
+	submit("a,b")
+	if got["b"] != 1 {
+		t.Errorf("a has a run more, and the next went to %v", got)
+	}
+	// One at a time: each pool is as empty as the other.
+	clear(got)
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "d"})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeLocal, ID: "e"})
+	for range 4 {
+		run := submit("d,e")
+		if _, err := w.s.Cancel(t.Context(), ann, run.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got["d"] != 2 || got["e"] != 2 {
+		t.Errorf("four runs, one after the other, went to %v, want two to each", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/evidence"
@@ -44,6 +45,7 @@ type Service struct {
 
 	foretold foretold
 	payloads payloads
+	spreads  atomic.Uint64 // runs that were spread over a list of runtimes
 
 	mu       sync.Mutex
 	stopping func(lease.Event)

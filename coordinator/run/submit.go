@@ -50,8 +50,12 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, err
 	}
-	needs := Requirements(&req.Case, &h)
-	to, err := s.route(ctx, p, req.Target(), needs.Capabilities)
+	required := Requirements(&req.Case, &h)
+	need := needs{capabilities: required.Capabilities}
+	if n := req.Case.Network; n != nil {
+		need.network = n.Mode
+	}
+	to, err := s.route(ctx, p, req.Target(), need)
 	if err != nil {
 		return protocol.Run{}, err
 	}
@@ -60,7 +64,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
 	}
-	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool.String(), Requirements: needs}
+	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool.String(), Requirements: required}
 	if req.Priority == protocol.ClassBatch {
 		job.Class = lease.Batch
 	}

@@ -23,6 +23,9 @@ type Launcher interface {
 	// Why is, in one sentence, what a queued run of a runtime waits for; false: this
 	// runtime's runners are not launched, or nothing is known yet.
 	Why(workspace, runtime, run string) (sentence string, ok bool)
+	// Refuses says why the units of a launched runtime cannot be as it says, or do not
+	// hold the network mode of a case; a *protocol.Problem.
+	Refuses(workspace string, spec *protocol.RuntimeSpec, network string) error
 	// Launches says whether runners are launched for a runtime.
 	Launches(workspace, runtime string) bool
 }
@@ -44,7 +47,7 @@ func (s *Service) launched() Launcher {
 // toLaunched is the runtime that a run without one goes to because nobody who is there
 // could take it, and that launches a runner for it; false: there is none, or somebody is
 // there.
-func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs []string) (route, bool, error) {
+func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs needs) (route, bool, error) {
 	launcher := s.launched()
 	if launcher == nil || s.cfg.Local {
 		return route{}, false, nil
@@ -55,12 +58,12 @@ func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []o
 	}
 	for _, r := range roster {
 		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace)
-		if r.Online && r.Job == "" && takes && !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+		if r.Online && r.Job == "" && r.Unit == "" && takes && !slices.ContainsFunc(needs.capabilities, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
 			return route{}, false, nil
 		}
 	}
 	for _, o := range runtimes {
-		if launcher.Launches(p.Workspace, o.spec.ID) && len(o.lacks(needs)) == 0 {
+		if launcher.Launches(p.Workspace, o.spec.ID) && s.refusal(p.Workspace, &o, needs) == nil {
 			return route{pool: runtimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
 				why: "no runtime was named, and no runner that could take it is online: runtime " + o.spec.ID + " launches one"}, true, nil
 		}
@@ -140,7 +143,8 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 }
 
 // Foretell says why the lease of an attempt will end without a result, where the
-// cluster does not know whether its process is over: then the lease has to run out.
+// cluster does not know whether its process is over: then the lease has to run out. A
+// failure without a reason takes that back.
 func (s *Service) Foretell(run string, attempt int64, f protocol.Failure) {
 	s.foretold.put(run, attempt, f)
 }
@@ -161,6 +165,10 @@ func (f *foretold) put(run string, attempt int64, failure protocol.Failure) {
 	defer f.mu.Unlock()
 	if f.runs == nil {
 		f.runs = map[string]foretelling{}
+	}
+	if failure.Reason == "" {
+		delete(f.runs, run)
+		return
 	}
 	f.runs[run] = foretelling{attempt, failure}
 }
@@ -193,11 +201,11 @@ func (f *foretold) over(ev *lease.Event) {
 }
 
 // Declared is what the case and the harness of a run declare: the image, the resources
-// (the case wins), and how long the harness may take.
-func (s *Service) Declared(ctx context.Context, run string) (image string, r protocol.Resources, timeout time.Duration, err error) {
+// (the case wins), the network's mode, and how long the harness may take.
+func (s *Service) Declared(ctx context.Context, run string) (image string, r protocol.Resources, network string, timeout time.Duration, err error) {
 	sp, err := s.spec(ctx, run)
 	if err != nil {
-		return "", r, 0, err
+		return "", r, "", 0, err
 	}
 	for _, d := range []*protocol.Resources{sp.Harness.Resources, sp.Case.Resources} {
 		if d == nil {
@@ -205,5 +213,8 @@ func (s *Service) Declared(ctx context.Context, run string) (image string, r pro
 		}
 		r.CPU, r.MemoryMB, r.GPU = cmp.Or(d.CPU, r.CPU), cmp.Or(d.MemoryMB, r.MemoryMB), cmp.Or(d.GPU, r.GPU)
 	}
-	return cmp.Or(sp.Case.Image, sp.Harness.Image), r, time.Duration(sp.Case.TimeoutSec) * time.Second, nil
+	if n := sp.Case.Network; n != nil {
+		network = n.Mode
+	}
+	return cmp.Or(sp.Case.Image, sp.Harness.Image), r, network, time.Duration(sp.Case.TimeoutSec) * time.Second, nil
 }

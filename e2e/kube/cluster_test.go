@@ -80,6 +80,10 @@ func namespace(t testing.TB, privileged bool) string {
 			t.Errorf("delete namespace %s: %v", ns.Name, err)
 		}
 	})
+	house.Eventually(t, "the namespace has its service account", func() bool {
+		_, err := kubernetesClient(t).CoreV1().ServiceAccounts(ns.Name).Get(context.Background(), "default", metav1.GetOptions{})
+		return err == nil
+	})
 	return ns.Name
 }
 

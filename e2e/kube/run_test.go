@@ -34,12 +34,17 @@ func launching(t *testing.T, configure ...func(*coordinator.Config, *protocol.Ru
 	}
 	h.Start()
 	t.Cleanup(h.Stop)
-	ctx := context.Background()
-	if err := h.Client.SetSecret(ctx, "cluster-config", protocol.SecretRequest{Value: kubeconfig(t)}); err != nil {
-		t.Fatal(err)
-	}
+	secret(t, h, "cluster-config", kubeconfig(t))
 	register(t, h, spec)
 	return h, ns
+}
+
+// secret is one of the workspace's.
+func secret(t *testing.T, h *house.House, name, value string) {
+	t.Helper()
+	if err := h.Client.SetSecret(context.Background(), name, protocol.SecretRequest{Value: value}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func register(t *testing.T, h *house.House, spec protocol.RuntimeSpec) {

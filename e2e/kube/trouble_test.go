@@ -4,7 +4,18 @@ package kube
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/everdict/everdict/cmd/member"
 	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/kube"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -149,9 +162,9 @@ func TestP6_Cancel(t *testing.T) {
 	h, ns := launching(t)
 	wait, _ := gate(t)
 	running := h.Submit(on("run " + wait))
-	big := on("say hello")
-	big.Case.Resources = &protocol.Resources{MemoryMB: 1 << 24}
-	pending := h.Submit(big)
+	large := on("say hello")
+	large.Case.Resources = &protocol.Resources{MemoryMB: 1 << 24}
+	pending := h.Submit(large)
 	h.Running(running)
 	blocked(t, h, pending, "unschedulable: 0/1 nodes are available")
 	blocked(t, h, pending, "Insufficient memory")
@@ -208,13 +221,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	h, ns := launching(t)
 	ctx := context.Background()
 	good, bad := withToken(t, launcher(t, ns)), withToken(t, "nonsense")
-	set := func(value string) {
-		t.Helper()
-		if err := h.Client.SetSecret(ctx, "other-config", protocol.SecretRequest{Value: value}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set(bad)
+	secret(t, h, "other-config", bad)
 	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "other", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "other-config"})
 	probe := func() *protocol.Probe {
 		t.Helper()
@@ -231,7 +238,7 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 	req.Runtime = "other"
 	id := h.Submit(req)
 	blocked(t, h, id, "refuses kubeconfigSecret other-config")
-	set(good)
+	secret(t, h, "other-config", good)
 	if p := probe(); !p.Reachable || !strings.Contains(p.Detail, "kubernetes v1.") {
 		t.Errorf("probe with the good one: %+v", p)
 	}
@@ -239,4 +246,173 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 		t.Errorf("the run is %s, %+v", run.Status, run.Failure)
 	}
 	noUnits(t, ns)
+}
+
+// TestF14_AnExpiredCertificate: the probe and the placement name the credential and that
+// it has expired, which the cluster does not say.
+func TestF14_AnExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	secret(t, h, "old-config", withCertificate(t, time.Now().Add(-time.Hour)))
+	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "old", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "old-config"})
+	p, err := h.Client.ProbeRuntime(t.Context(), json.RawMessage(`{"id":"old"}`))
+	if err != nil || p.Reachable || p.Reason != protocol.ProbeAuth || !strings.Contains(p.Detail, "kubeconfigSecret old-config") || !strings.Contains(p.Detail, "client certificate expired at") {
+		t.Errorf("probe: %+v, %v; want the credential by name, and that it has expired", p, err)
+	}
+	req := on("say hello")
+	req.Runtime = "old"
+	blocked(t, h, h.Submit(req), "its client certificate expired at")
+	secret(t, h, "old-config", withCertificate(t, time.Now().Add(time.Hour)))
+	if p, err = h.Client.ProbeRuntime(t.Context(), json.RawMessage(`{"id":"old"}`)); err != nil || !p.Reachable {
+		t.Errorf("probe with one that has not expired: %+v, %v", p, err)
+	}
+}
+
+// withCertificate is the kubeconfig of an admin whose client certificate is good until a
+// moment.
+func withCertificate(t *testing.T, until time.Time) string {
+	t.Helper()
+	pki := filepath.Join(os.Getenv("EVERDICT_KUBE_STATE"), "pki")
+	ca, err := tls.LoadX509KeyPair(filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := x509.ParseCertificate(ca.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(until.UnixNano()), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		NotBefore: until.Add(-48 * time.Hour), NotAfter: until, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, signer, &key.PublicKey, ca.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := func(kind string, b []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
+	}
+	return strings.Split(kubeconfig(t), "users:")[0] + "users: [{name: u, user: {client-certificate-data: " + data("CERTIFICATE", cert) +
+		", client-key-data: " + data("EC PRIVATE KEY", der) + "}}]\ncontexts: [{name: everdict, context: {cluster: everdict, user: u}}]\ncurrent-context: everdict\n"
+}
+
+// TestF14_AnAddressThatAnswersNothing: the probe ends within its time, and a run that waits
+// for the cluster says so.
+func TestF14_AnAddressThatAnswersNothing(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	secret(t, h, "a-token", "nonsense")
+	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "silent", Version: "1.0.0", Image: runnerImage, Namespace: ns, Server: swallow(t), AuthSecret: "a-token"})
+	req := on("say hello")
+	req.Runtime = "silent"
+	id := h.Submit(req)
+	p, err := h.Client.ProbeRuntime(t.Context(), json.RawMessage(`{"id":"silent"}`))
+	if err != nil || p.Reachable || p.Reason != protocol.ProbeUnreachable {
+		t.Errorf("probe: %+v, %v; want it unreachable", p, err)
+	}
+	blocked(t, h, id, "cannot see what runs on its cluster")
+	blocked(t, h, id, "trying again every")
+	if _, err := h.Client.Cancel(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
+}
+
+// TestP3_AUnitThatWasStartedTwice: a cluster can start a second Pod for one Job. Its token
+// is used up, and the run is the first's alone.
+func TestP3_AUnitThatWasStartedTwice(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	wait, open := gate(t)
+	id := h.Submit(on("run " + wait))
+	h.Running(id)
+	c := kubernetesClient(t)
+	first := podOf(t, ns, id, 1)
+	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Labels: first.Labels, Annotations: first.Annotations, OwnerReferences: first.OwnerReferences},
+		Spec: first.Spec}
+	twin.Spec.NodeName = ""
+	if _, err := c.CoreV1().Pods(ns).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the twin's runner is turned away", func() bool {
+		p, err := c.CoreV1().Pods(ns).Get(t.Context(), twin.Name, metav1.GetOptions{})
+		if err != nil || len(p.Status.ContainerStatuses) == 0 {
+			return false
+		}
+		end := p.Status.ContainerStatuses[0].State.Terminated
+		return end != nil && end.ExitCode == member.ExitRevoked
+	})
+	h.Until(id, "the run goes on", func(r protocol.Run) bool { return r.Status == protocol.StatusRunning && r.Attempt == 1 })
+	open()
+	succeeded(t, h.Settled(id), 1)
+	noUnits(t, ns)
+}
+
+// TestP15_ANetworkThatIsNotHeld: "network: none" is refused where nobody says that the
+// cluster holds it, before there is a Pod.
+func TestP15_ANetworkThatIsNotHeld(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	req := on("say hello")
+	req.Case.Network = &protocol.Network{Mode: protocol.NetworkNone}
+	_, err := h.Client.Submit(t.Context(), req)
+	if err == nil || !strings.Contains(err.Error(), `runtime cluster does not hold network "none"`) {
+		t.Errorf("submit: %v, want it refused by name", err)
+	}
+	noUnits(t, ns)
+}
+
+// TestANetworkPolicy: where it is held, a unit's Pod has its policy before it is there, and
+// nothing of it is left.
+func TestANetworkPolicy(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, false)
+	opener := kube.New(kube.Config{Secrets: secrets{"cluster": withToken(t, launcher(t, ns))}, ImagePullPolicy: "Never", Egress: []string{"127.0.0.1/32"}, URL: "http://localhost:8787", Log: quiet})
+	p, err := opener.Open(t.Context(), fleet.Target{Coordinator: "crd-policy", Workspace: "default",
+		Spec: &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "closed", Image: unitImage, Namespace: ns, KubeconfigSecret: "cluster"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if detail, err := p.Probe(t.Context()); err != nil {
+		t.Errorf("probe: %q, %v; want the right to make policies", detail, err)
+	}
+	o := fleet.Order{Unit: fleet.UnitName("run_closed", 1), Job: "run_closed", Attempt: 1, URL: "http://localhost:8787", Network: protocol.NetworkNone,
+		Token: func(context.Context) (string, error) { return "say $EVERDICT_NETWORK; wait", nil }}
+	for range 2 {
+		if err := p.Launch(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := kubernetesClient(t)
+	policy, err := c.NetworkingV1().NetworkPolicies(ns).Get(t.Context(), o.Unit, metav1.GetOptions{})
+	if err != nil || len(policy.Spec.Egress) != 1 || policy.Spec.Egress[0].Ports[0].Port.IntValue() != 8787 || len(policy.Spec.Ingress) != 0 {
+		t.Fatalf("policy %+v, %v", policy, err)
+	}
+	var pod corev1.Pod
+	house.Eventually(t, "its Pod is there", func() bool {
+		pods, err := unitPods(t.Context(), c, ns, o.Unit)
+		if err != nil || len(pods) != 1 {
+			return false
+		}
+		pod = pods[0]
+		return true
+	})
+	if pod.CreationTimestamp.Before(&policy.CreationTimestamp) || len(pod.Spec.HostAliases) == 0 || pod.Spec.HostAliases[0].Hostnames[0] != "localhost" {
+		t.Errorf("the Pod is of %v, its policy of %v, its names %+v; want the policy first, and the coordinator's name", pod.CreationTimestamp, policy.CreationTimestamp, pod.Spec.HostAliases)
+	}
+	if err := p.Terminate(t.Context(), o.Unit); err != nil {
+		t.Fatal(err)
+	}
+	noUnits(t, ns)
+	house.Eventually(t, "the policy goes with its Job", func() bool {
+		all, err := c.NetworkingV1().NetworkPolicies(ns).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(all.Items) == 0
+	})
 }

@@ -23,6 +23,9 @@ type Driver struct {
 	Image string
 	// By names the orchestrator in the limits of a sandbox.
 	By string
+	// NoNetwork says that the orchestrator holds the container to a network of the
+	// coordinator alone, which is what "none" means here.
+	NoNetwork bool
 	// Cgroup is where the container's own control group is seen. Default
 	// /sys/fs/cgroup.
 	Cgroup string
@@ -34,6 +37,9 @@ var _ sandbox.Driver = (*Driver)(nil)
 func (d *Driver) Start(ctx context.Context, spec sandbox.Spec) (sandbox.ComputeHandle, error) {
 	declared := spec.Resources
 	spec.Resources = sandbox.Resources{PIDs: declared.PIDs}
+	if d.NoNetwork && spec.Network == sandbox.NetworkNone {
+		spec.Network = ""
+	}
 	if spec.Image == d.Image {
 		spec.Image = ""
 	}

@@ -23,7 +23,10 @@ func start(t *testing.T, cgroup string, spec sandbox.Spec) (sandbox.ComputeHandl
 			t.Error(err)
 		}
 	})
-	d := &unit.Driver{Driver: processes, Image: "job:1", By: "the cluster", Cgroup: cgroup}
+	d := &unit.Driver{Driver: processes, Image: "job:1", By: "the cluster", NoNetwork: spec.Image == "closed", Cgroup: cgroup}
+	if d.NoNetwork {
+		spec.Image = ""
+	}
 	spec.Attempt, spec.Dir = "run_1.1", t.TempDir()
 	h, err := d.Start(t.Context(), spec)
 	if err == nil {
@@ -51,6 +54,9 @@ func TestDeclarations(t *testing.T) {
 	}
 	if len(found) != 3 || found["memory"] != 64<<20 || found["cpu"] != 500 || found["gpu"] != 1 || h.Info().Image != "job:1" {
 		t.Errorf("info %+v, want the image and three limits of the cluster", h.Info())
+	}
+	if _, err := start(t, t.TempDir(), sandbox.Spec{Image: "closed", Network: sandbox.NetworkNone}); err != nil {
+		t.Errorf("no network, which the cluster holds: %v", err)
 	}
 	var unsupported *sandbox.UnsupportedError
 	for what, spec := range map[string]sandbox.Spec{

@@ -14,6 +14,8 @@ type service struct {
 	dataDir string
 	// auth says that it wants API keys, runner that it has a runner of its own.
 	auth, runner bool
+	// isolation is how workspaces are kept apart.
+	isolation string
 }
 
 // aRun is a whole run on one line, for where there is no file of one.
@@ -45,6 +47,7 @@ func (a *app) announce(base string, s service) {
 	} else {
 		line("login", "none: whoever reaches it can submit runs; --require-auth changes that")
 	}
+	line("trust zones", "%s", s.isolation)
 	if !s.runner {
 		line("pair a runner", "%s runners pair%s", a.program, a.urlFlag(here))
 	}

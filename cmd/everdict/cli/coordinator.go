@@ -27,7 +27,8 @@ var leaseKeys = []string{
 var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.TrustedProxies}
 
 // launchKeys are about runners that are launched on clusters.
-var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.NomadHostNetwork, config.NomadUser}
+var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.KubeNetworkPolicy,
+	config.NomadHostNetwork, config.NomadUser, config.TrustZones, config.TrustZoneRuntime}
 
 func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -94,6 +95,10 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	if o.Launch, err = a.launchOptions(); err != nil {
 		return o, err
 	}
+	if runner && o.Launch.TrustZones == perTenant {
+		return o, &adviceError{fmt.Errorf("%s: trust_zones is %s, and the runner of everdict up runs the jobs of every workspace as one user", a.cfg.Origin(config.TrustZones), perTenant),
+			"use everdict coordinator, with runners of their own for each workspace"}
+	}
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
 		return o, err
 	}
@@ -103,7 +108,7 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	if err := a.sessionOptions(&o); err != nil {
 		return o, err
 	}
-	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner}
+	ready := service{dataDir: o.DataDir, auth: o.RequireAuth, runner: runner, isolation: o.Launch.TrustZones}
 	o.Ready = func(base string) { a.announce(base, ready) }
 	o.FirstKey = a.showFirstKey
 	if o.Log, err = a.logger(); err != nil {
@@ -146,16 +151,25 @@ func (a *app) sessionOptions(o *CoordinatorOptions) error {
 	return nil
 }
 
+// trustZones are how workspaces can be kept apart; the second is perTenant.
+var trustZones = []string{"runtime-declared", perTenant}
+
+const perTenant = "per-tenant"
+
 // launchOptions checks what configuration says about launched runners.
 func (a *app) launchOptions() (LaunchOptions, error) {
 	o := LaunchOptions{RunnerURL: a.cfg.String(config.RunnerURL), KubeHostNetwork: a.cfg.Bool(config.KubeHostNetwork),
 		KubeImagePullPolicy: a.cfg.String(config.KubeImagePullPolicy), KubeUser: int64(a.cfg.Int(config.KubeUser)),
-		NomadHostNetwork: a.cfg.Bool(config.NomadHostNetwork), NomadUser: int64(a.cfg.Int(config.NomadUser))}
+		NomadHostNetwork: a.cfg.Bool(config.NomadHostNetwork), NomadUser: int64(a.cfg.Int(config.NomadUser)),
+		KubeNetworkPolicy: a.cfg.List(config.KubeNetworkPolicy), TrustZones: a.cfg.String(config.TrustZones), TrustZoneRuntime: a.cfg.String(config.TrustZoneRuntime)}
 	if u, err := url.Parse(o.RunnerURL); o.RunnerURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
 		return o, &adviceError{fmt.Errorf("%s: runner_url is no address", a.cfg.Origin(config.RunnerURL)), "give one that a Pod can reach, such as https://everdict.example"}
 	}
 	if p := o.KubeImagePullPolicy; p != "" && !slices.Contains([]string{"Always", "IfNotPresent", "Never"}, p) {
 		return o, fmt.Errorf("%s: kube_image_pull_policy is %q: want Always, IfNotPresent or Never", a.cfg.Origin(config.KubeImagePullPolicy), p)
+	}
+	if !slices.Contains(trustZones, o.TrustZones) {
+		return o, fmt.Errorf("%s: trust_zones is %q: want %s", a.cfg.Origin(config.TrustZones), o.TrustZones, strings.Join(trustZones, " or "))
 	}
 	return o, nil
 }

@@ -82,6 +82,11 @@ type LaunchOptions struct {
 	// NomadHostNetwork and NomadUser are for containers on Nomad.
 	NomadHostNetwork bool
 	NomadUser        int64
+	// KubeNetworkPolicy are the ranges of the coordinator's addresses as network policies
+	// see them; empty: none is made.
+	KubeNetworkPolicy []string
+	// TrustZones is how workspaces are kept apart, and TrustZoneRuntime what encloses them.
+	TrustZones, TrustZoneRuntime string
 }
 
 // LeaseTimings are the clocks of the queue; they are checked to hold together.

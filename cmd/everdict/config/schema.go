@@ -77,8 +77,11 @@ const (
 	KubeHostNetwork     = "coordinator.kube_host_network"
 	KubeImagePullPolicy = "coordinator.kube_image_pull_policy"
 	KubeUser            = "coordinator.kube_user"
+	KubeNetworkPolicy   = "coordinator.kube_network_policy"
 	NomadHostNetwork    = "coordinator.nomad_host_network"
 	NomadUser           = "coordinator.nomad_user"
+	TrustZones          = "coordinator.trust_zones"
+	TrustZoneRuntime    = "coordinator.trust_zone_runtime"
 
 	Pair          = "runner.pair"
 	PoolToken     = "runner.pool_token"
@@ -144,8 +147,11 @@ func Schema(home string, getenv func(string) string) []Key {
 		{KubeHostNetwork, "kube-host-network", "EVERDICT_KUBE_HOST_NETWORK", Bool, "false", false, "launched Pods are in their node's network"},
 		{KubeImagePullPolicy, "kube-image-pull-policy", "EVERDICT_KUBE_IMAGE_PULL_POLICY", String, "", false, "Always, IfNotPresent or Never, for launched Pods; empty: the cluster's own choice"},
 		{KubeUser, "kube-user", "EVERDICT_KUBE_USER", Int, "20250", false, "user id that launched Pods run as; -1: the image's own"},
+		{KubeNetworkPolicy, "kube-network-policy", "EVERDICT_KUBE_NETWORK_POLICY", List, "", false, "the clusters enforce network policies, and see this coordinator at these ranges of addresses, such as 10.0.0.7/32; empty: network none is refused"},
 		{NomadHostNetwork, "nomad-host-network", "EVERDICT_NOMAD_HOST_NETWORK", Bool, "false", false, "containers launched on Nomad are in their client's network"},
 		{NomadUser, "nomad-user", "EVERDICT_NOMAD_USER", Int, "20250", false, "user id that containers launched on Nomad run as; -1: the image's own"},
+		{TrustZones, "trust-zones", "EVERDICT_TRUST_ZONES", String, "runtime-declared", false, "how launched runners of workspaces are kept apart: runtime-declared, or per-tenant (a namespace and a hardened container runtime for each)"},
+		{TrustZoneRuntime, "trust-zone-runtime", "EVERDICT_TRUST_ZONE_RUNTIME", String, "runsc", false, "container runtime under per-tenant for runtimes that name none"},
 
 		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
 		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},

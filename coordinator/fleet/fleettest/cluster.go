@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,8 @@ type Cluster struct {
 	mu       sync.Mutex
 	units    map[string]*unit // by coordinator and name
 	down     error            // what every call answers
+	refuse   error            // what calls that change something answer; lists do not know
+	refused  int
 	watchers map[int]func()
 	watches  int
 	launches int
@@ -87,12 +90,31 @@ func (c *Cluster) Open(_ context.Context, t fleet.Target) (fleet.Provider, error
 	return &provider{c, t}, nil
 }
 
+// Lacks implements fleet.Featured: its containers are functions, of which nothing is
+// left when they have returned.
+func (c *Cluster) Lacks(fleet.Feature) string { return "" }
+
 // Down makes every call fail with err until it is called with nil.
 func (c *Cluster) Down(err error) {
 	c.mu.Lock()
 	c.down = err
 	c.mu.Unlock()
 	c.changed()
+}
+
+// Refuse makes calls that change something fail with err until it is called with nil,
+// while lists show what was there: a cluster that is away, as its watch knows it.
+func (c *Cluster) Refuse(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refuse = err
+}
+
+// Refused is how many calls Refuse has made fail.
+func (c *Cluster) Refused() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
 }
 
 // Launches is how many units were ever made.
@@ -138,6 +160,21 @@ func (c *Cluster) Evict(name string) {
 	c.Say(name, &fleet.Trouble{Cause: fleet.CauseEvicted, Message: "the unit was deleted", Final: true, Dead: true})
 }
 
+// Lag makes the cluster call a unit that runs pending, on its node.
+func (c *Cluster) Lag(name string) {
+	c.each(name, func(u *unit) { u.State = fleet.Pending })
+}
+
+// Exit ends a unit's container by itself, with code 0.
+func (c *Cluster) Exit(name string) {
+	c.each(name, func(u *unit) {
+		u.State = fleet.Ended
+		if u.stop != nil {
+			u.stop()
+		}
+	})
+}
+
 // Vanish removes a unit without a trace.
 func (c *Cluster) Vanish(name string) {
 	c.each(name, func(u *unit) {
@@ -178,7 +215,7 @@ type provider struct {
 }
 
 var (
-	_ fleet.Opener   = (*Cluster)(nil)
+	_ fleet.Featured = (*Cluster)(nil)
 	_ fleet.Provider = (*provider)(nil)
 )
 
@@ -205,6 +242,19 @@ func (p *provider) lock(ctx context.Context) error {
 	return nil
 }
 
+// change is lock for a call that changes something.
+func (p *provider) change(ctx context.Context) error {
+	if err := p.lock(ctx); err != nil {
+		return err
+	}
+	if err := p.c.refuse; err != nil {
+		p.c.refused++
+		p.c.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
 // Probe implements fleet.Provider.
 func (p *provider) Probe(ctx context.Context) (string, error) {
 	if err := p.lock(ctx); err != nil {
@@ -216,7 +266,7 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 
 // Launch implements fleet.Provider.
 func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
-	if err := p.lock(ctx); err != nil {
+	if err := p.change(ctx); err != nil {
 		return err
 	}
 	u := p.c.units[p.key(o.Unit)]
@@ -225,7 +275,7 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 			p.c.mu.Unlock()
 			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("couldn't parse image name %q: invalid reference format", o.Image)}
 		}
-		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt}, target: p.target(), order: o}
+		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note}, target: p.target(), order: o}
 		p.c.units[p.key(o.Unit)] = u
 		p.c.launches++
 	}
@@ -311,7 +361,7 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 
 // Terminate implements fleet.Provider.
 func (p *provider) Terminate(ctx context.Context, name string) error {
-	if err := p.lock(ctx); err != nil {
+	if err := p.change(ctx); err != nil {
 		return err
 	}
 	u := p.c.units[p.key(name)]
@@ -365,13 +415,13 @@ func (p *provider) Watch(ctx context.Context, changed func()) error {
 }
 
 // Script is a container that does what its token says, one word of it after the other
-// between semicolons: "say TEXT", "exit N", "oom", "wait".
+// between semicolons: "say TEXT" with $VARIABLES, "exit N", "oom", "wait".
 func Script(ctx context.Context, c Container) (int, *fleet.Trouble) {
 	for step := range strings.SplitSeq(c.Secret, ";") {
 		what, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
 		switch what {
 		case "say":
-			c.Print(arg + "\n")
+			c.Print(os.Expand(arg, func(name string) string { return c.Env[name] }) + "\n")
 		case "exit":
 			code := 0
 			_, _ = fmt.Sscan(arg, &code)

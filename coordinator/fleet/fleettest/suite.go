@@ -57,6 +57,8 @@ func Run(t *testing.T, s Subject) {
 		{"an exit code is told", exitCode},
 		{"launched twice is one unit", launchedTwice},
 		{"a launch that was cut off is completed", cutOff},
+		{"a unit without a job", standing},
+		{"P8 what units do not hold is refused", notHeld},
 		{"the runner is brought into the job's image", otherImage},
 		{"F16 an image that is nowhere", missingImage},
 		{"F16 a name that is no image", badImage},
@@ -263,6 +265,44 @@ func cutOff(t *testing.T, w *world) {
 	w.p = w.open()
 	w.launch(o)
 	w.until(o.Unit, "it runs and ends", func(u fleet.Unit) bool { return ended(u) && u.Trouble == nil })
+}
+
+// A unit that no job has asked for is a unit like any other, and keeps its note.
+func standing(t *testing.T, w *world) {
+	o := w.order("standing", "say $VARIABLE; exit 0")
+	o.Unit, o.Job, o.Attempt, o.Note = fleet.StandingName(), "", 0, `{"a":"b"}`
+	o.Env = map[string]string{"VARIABLE": "of the runner"}
+	if f, ok := w.Opener.(fleet.Featured); ok {
+		o.Reused = f.Lacks(fleet.FeatureReuse) == ""
+	}
+	w.launch(o)
+	u := w.until(o.Unit, "it ends", ended)
+	if u.Job != "" || u.Attempt != 0 || u.Note != o.Note || u.Trouble != nil {
+		t.Errorf("the unit is %+v, trouble %+v; want no job, its note, no trouble", u, u.Trouble)
+	}
+	if out, err := w.p.Output(t.Context(), o.Unit, 1000); err != nil || string(out) != "of the runner\n" {
+		t.Errorf("output %q, %v; want the variable", out, err)
+	}
+}
+
+func notHeld(t *testing.T, w *world) {
+	for f, ask := range map[fleet.Feature]func(*fleet.Order){
+		fleet.FeatureReuse:     func(o *fleet.Order) { o.Reused = true },
+		fleet.FeatureNoNetwork: func(o *fleet.Order) { o.Network = protocol.NetworkNone },
+	} {
+		if featured, ok := w.Opener.(fleet.Featured); ok && featured.Lacks(f) == "" {
+			continue
+		}
+		o := w.order("held", "exit 0")
+		ask(&o)
+		var refused *fleet.RefusedError
+		if err := w.p.Launch(t.Context(), o); !errors.As(err, &refused) || refused.Cause != fleet.CausePolicy || refused.Message == "" {
+			t.Errorf("%s: %v, want it refused with the reason", f, err)
+		}
+		if _, there := w.find(w.p, o.Unit); there {
+			t.Errorf("%s: the unit is there all the same", f)
+		}
+	}
 }
 
 func otherImage(t *testing.T, w *world) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	authv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +35,11 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, a := range needed {
+	rights := needed
+	if p.cfg.lacksNetwork() == "" {
+		rights = append(slices.Clone(rights), authv1.ResourceAttributes{Group: "networking.k8s.io", Resource: "networkpolicies", Verb: "create"})
+	}
+	for _, a := range rights {
 		a.Namespace = p.namespace
 		review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
 		answer, err := p.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})

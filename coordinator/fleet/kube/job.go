@@ -3,6 +3,8 @@ package kube
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -27,6 +29,7 @@ const (
 	noteRun          = "everdict.dev/run"
 	noteWorkspace    = "everdict.dev/workspace"
 	noteRuntime      = "everdict.dev/runtime"
+	noteOrder        = "everdict.dev/note"
 	managedBy        = "everdict"
 )
 
@@ -67,6 +70,9 @@ func job(cfg *Config, t fleet.Target, o fleet.Order) *batchv1.Job {
 	set[labelUnit], set[labelAttempt] = o.Unit, strconv.FormatInt(o.Attempt, 10)
 	meta := metav1.ObjectMeta{Name: o.Unit, Labels: set,
 		Annotations: map[string]string{noteRun: o.Job, noteWorkspace: t.Workspace, noteRuntime: t.Spec.ID}}
+	if o.Note != "" {
+		meta.Annotations[noteOrder] = o.Note
+	}
 	template := corev1.PodTemplateSpec{ObjectMeta: *meta.DeepCopy(), Spec: pod(cfg, t, o)}
 	template.Name = ""
 	deadline := max(1, int64(o.Deadline/time.Second))
@@ -122,6 +128,16 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 	if cfg.User >= 0 {
 		s := spec.SecurityContext
 		s.RunAsNonRoot, s.RunAsUser, s.RunAsGroup, s.FSGroup = ptr(true), &cfg.User, &cfg.User, &cfg.User
+	}
+	c := &spec.Containers[0]
+	for _, name := range slices.Sorted(maps.Keys(o.Env)) {
+		c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: o.Env[name]})
+	}
+	if closed(o) {
+		c.Env = append(c.Env, corev1.EnvVar{Name: networkNone, Value: protocol.NetworkNone})
+	}
+	if o.Reused {
+		c.SecurityContext.ReadOnlyRootFilesystem = ptr(true)
 	}
 	if o.Image != "" {
 		carry(&spec, cfg, t, o.Image)
@@ -186,12 +202,15 @@ func tolerations(of []protocol.Toleration) []corev1.Toleration {
 // secret is the one with the token of a unit, which goes when its Job does.
 func secret(j *batchv1.Job, token string) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID,
-		}}},
+		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: ownedBy(j)},
 		Immutable:  ptr(true),
 		StringData: map[string]string{tokenKey: token},
 	}
+}
+
+// ownedBy makes something go when a Job does.
+func ownedBy(j *batchv1.Job) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: j.Name, UID: j.UID}}
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -6,9 +6,12 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -33,7 +36,12 @@ type Config struct {
 	ImagePullPolicy string
 	// User that units run as. Default 20250; negative: the image's own.
 	User int64
-	Log  *slog.Logger
+	// Egress says that clusters enforce network policies, and names the coordinator's
+	// addresses as those see them: ranges such as 10.0.0.7/32. Empty: no Pod is held to
+	// "network: none". URL is where runners find the coordinator.
+	Egress []string
+	URL    string
+	Log    *slog.Logger
 }
 
 const (
@@ -47,7 +55,7 @@ const (
 // Opener makes providers for runtimes of kind k8s.
 type Opener struct{ cfg Config }
 
-var _ fleet.Opener = (*Opener)(nil)
+var _ fleet.Featured = (*Opener)(nil)
 
 // New returns an opener.
 func New(cfg Config) *Opener {
@@ -56,6 +64,19 @@ func New(cfg Config) *Opener {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Opener{cfg}
+}
+
+// Lacks implements fleet.Featured.
+func (o *Opener) Lacks(f fleet.Feature) string {
+	switch {
+	case f == fleet.FeatureReuse && o.cfg.User < 0:
+		return "with --kube-user=-1 a Pod may run as root, and what a job of root leaves in its container cannot be removed for certain"
+	case f == fleet.FeatureReuse:
+		return ""
+	case f == fleet.FeatureNoNetwork:
+		return o.cfg.lacksNetwork()
+	}
+	return fmt.Sprintf("Pods do not hold %q", f)
 }
 
 // Open implements fleet.Opener. What authenticates is, in this order: the kubeconfig in
@@ -75,7 +96,7 @@ func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, erro
 	if err != nil {
 		return nil, fmt.Errorf("kube: use %s: %w", a.credential, err)
 	}
-	return newProvider(o.cfg, t, client, a.namespace, a.credential), nil
+	return newProvider(o.cfg, t, client, a), nil
 }
 
 // access is how a cluster is reached.
@@ -120,6 +141,19 @@ func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err erro
 	}
 	a.namespace = cmp.Or(spec.Namespace, a.namespace, corev1.NamespaceDefault)
 	return a, nil
+}
+
+// expiry is when the client certificate of a credential expires; zero: it has none.
+func expiry(c *rest.Config) time.Time {
+	block, _ := pem.Decode(c.CertData)
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{} // the client says what is wrong with it
+	}
+	return cert.NotAfter
 }
 
 func (o *Opener) secret(ctx context.Context, t fleet.Target, name string) (string, error) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,21 +28,37 @@ type provider struct {
 	namespace  string
 	credential string
 	selector   string
+	// expires is when the client certificate does; zero: there is none.
+	expires time.Time
 	// watched is what Watch keeps current; nil before it has read everything.
 	watched atomic.Pointer[watched]
 }
 
 var _ fleet.Provider = (*provider)(nil)
 
-func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, namespace, credential string) *provider {
-	return &provider{cfg: cfg, t: t, client: client, namespace: namespace, credential: credential, selector: ours(t).String()}
+func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a access) *provider {
+	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
 // the token, then the Job goes. A launch that was cut off is found suspended.
 func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
+	if o.Reused && p.cfg.User < 0 {
+		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "a Pod that may run as root is not reused"}
+	}
+	made := job(&p.cfg, p.t, o)
+	if closed(o) {
+		if why := p.cfg.lacksNetwork(); why != "" {
+			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "network none: " + why}
+		}
+		hosts, err := aliases(ctx, o.URL)
+		if err != nil {
+			return err
+		}
+		made.Spec.Template.Spec.HostAliases = hosts
+	}
 	jobs := p.client.BatchV1().Jobs(p.namespace)
-	j, err := jobs.Create(ctx, job(&p.cfg, p.t, o), metav1.CreateOptions{})
+	j, err := jobs.Create(ctx, made, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		j, err = p.own(ctx, o.Unit)
 		if err == nil && j == nil {
@@ -68,8 +86,27 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if err != nil {
 		return p.err("create the Secret with the join token", err)
 	}
+	if closed(o) { // before there is a Pod
+		if err := p.closeNetwork(ctx, j); err != nil {
+			return p.err("create the NetworkPolicy", err)
+		}
+	}
 	_, err = jobs.Patch(ctx, j.Name, types.StrategicMergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{})
 	return p.err("start the Job", err)
+}
+
+// closeNetwork makes the network policy of a unit. One that is there is of the launch that
+// was cut off: Jobs of one name that follow each other take theirs with them.
+func (p *provider) closeNetwork(ctx context.Context, j *batchv1.Job) error {
+	made, err := policy(&p.cfg, j)
+	if err != nil {
+		return err
+	}
+	_, err = p.client.NetworkingV1().NetworkPolicies(p.namespace).Create(ctx, made, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // own is a Job of the target; nil if there is none of that name, or another's.
@@ -119,11 +156,21 @@ func (p *provider) Output(ctx context.Context, unit string, limit int64) ([]byte
 	if err != nil {
 		return nil, p.err("find the Pod", err)
 	}
-	latest := newest(pods.Items)
-	if latest == nil {
-		return nil, nil
+	// Of two Pods of one unit, either may have the result.
+	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	var all []byte
+	for i := range pods.Items {
+		out, err := p.output(ctx, pods.Items[i].Name, limit)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out...)
 	}
-	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(latest.Name, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
+	return all[max(0, int64(len(all))-limit):], nil
+}
+
+func (p *provider) output(ctx context.Context, pod string, limit int64) ([]byte, error) {
+	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
 	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // there is no container yet, or no more
 		return nil, nil
 	}
@@ -159,6 +206,9 @@ func (p *provider) err(action string, err error) error {
 	switch {
 	case err == nil, errors.As(err, &refused):
 		return err
+	case apierrors.IsUnauthorized(err) && p.expires.Before(time.Now()) && !p.expires.IsZero():
+		// The cluster does not say so.
+		return &fleet.AuthError{Credential: p.credential, Err: fmt.Errorf("%w: its client certificate expired at %s", err, p.expires.UTC().Format(time.RFC3339))}
 	case apierrors.IsUnauthorized(err), denied(err):
 		return &fleet.AuthError{Credential: p.credential, Err: err}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

@@ -48,7 +48,7 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 	list := make([]fleet.Unit, 0, len(found))
 	for name, p := range found {
 		u := fleet.Unit{Name: name}
-		pod := newest(p.pods)
+		pod := foremost(p.job, p.pods)
 		notes, set := map[string]string(nil), map[string]string(nil)
 		if pod != nil {
 			notes, set = pod.Annotations, pod.Labels
@@ -56,7 +56,7 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 		if p.job != nil {
 			notes, set = p.job.Annotations, p.job.Labels
 		}
-		u.Job = notes[noteRun]
+		u.Job, u.Note = notes[noteRun], notes[noteOrder]
 		u.Attempt, _ = strconv.ParseInt(set[labelAttempt], 10, 64) // what is none is no attempt, and not wanted
 		u.State, u.Trouble = state(p.job, pod, p.said)
 		if pod != nil {
@@ -68,12 +68,19 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 	return list
 }
 
-// newest is the last Pod that was made; nil if there is none.
-func newest(pods []corev1.Pod) *corev1.Pod {
+// foremost is the Pod that speaks for a unit; nil if there is none. A cluster can start
+// two for one Job: as long as one of them runs, or may, the unit does. Of several the
+// last that was made counts.
+func foremost(j *batchv1.Job, pods []corev1.Pod) *corev1.Pod {
 	if len(pods) == 0 {
 		return nil
 	}
-	p := slices.MaxFunc(pods, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	rank := map[fleet.State]int{fleet.Ended: 0, fleet.Pending: 1, fleet.Running: 2}
+	p := slices.MaxFunc(pods, func(a, b corev1.Pod) int {
+		x, _ := podState(j, &a)
+		y, _ := podState(j, &b)
+		return cmp.Or(cmp.Compare(rank[x], rank[y]), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
 	return &p
 }
 
@@ -118,7 +125,10 @@ func refusal(message string) *fleet.Trouble {
 	if strings.Contains(message, "exceeded quota") {
 		return &fleet.Trouble{Cause: fleet.CauseQuota, Message: message}
 	}
-	return &fleet.Trouble{Cause: fleet.CausePolicy, Message: message, Final: strings.Contains(message, "forbidden") || strings.Contains(message, "denied")}
+	// A namespace that is new has no service account for a moment.
+	passes := strings.Contains(message, "error looking up service account")
+	return &fleet.Trouble{Cause: fleet.CausePolicy, Message: message,
+		Final: !passes && (strings.Contains(message, "forbidden") || strings.Contains(message, "denied"))}
 }
 
 func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
@@ -132,11 +142,18 @@ func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
 	case corev1.PodFailed:
 		return fleet.Ended, unended(p)
 	}
+	if by := removal(j, p); by != "" { // it is on its way out, and may have a while for that
+		t := &fleet.Trouble{Cause: fleet.CauseEvicted, Message: by, Final: true}
+		if status != nil && status.State.Running != nil {
+			return fleet.Running, t
+		}
+		return fleet.Pending, t
+	}
 	if t := waiting(p); t != nil {
 		return fleet.Pending, t
 	}
 	if status != nil && status.State.Running != nil {
-		return fleet.Running, nil
+		return fleet.Running, lost(p)
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
@@ -144,6 +161,19 @@ func podState(j *batchv1.Job, p *corev1.Pod) (fleet.State, *fleet.Trouble) {
 		}
 	}
 	return fleet.Pending, nil
+}
+
+// lost is the trouble of a Pod whose node has not been heard of for a while; nil: it has.
+// Then the cluster calls the Pod not ready, and leaves the words of its containers.
+func lost(p *corev1.Pod) *fleet.Trouble {
+	said := map[corev1.PodConditionType]corev1.ConditionStatus{}
+	for _, c := range p.Status.Conditions {
+		said[c.Type] = c.Status
+	}
+	if said[corev1.PodReady] == corev1.ConditionFalse && said[corev1.ContainersReady] == corev1.ConditionTrue {
+		return &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node " + p.Spec.NodeName + " is not ready, and its Pods are not either", Final: true}
+	}
+	return nil
 }
 
 func runnerStatus(p *corev1.Pod) *corev1.ContainerStatus {

@@ -36,6 +36,11 @@ func TestState(t *testing.T) {
 			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "because"})
 		}
 	}
+	conditions := func(ready, containers corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}, {Type: corev1.ContainersReady, Status: containers}}
+		}
+	}
 	deleted := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
 	failed := &batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{
 		{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "too many"}}}}
@@ -55,6 +60,7 @@ func TestState(t *testing.T) {
 		{"not launched completely", &batchv1.Job{Spec: batchv1.JobSpec{Suspend: ptr(true)}}, nil, nil, fleet.Launching, "", false, false},
 		{"quota", &batchv1.Job{}, nil, said(`pods "x" is forbidden: exceeded quota: q, requested: pods=1`), fleet.Pending, fleet.CauseQuota, false, false},
 		{"policy", &batchv1.Job{}, nil, said(`pods "x" is forbidden: violates PodSecurity "restricted:latest"`), fleet.Pending, fleet.CausePolicy, true, false},
+		{"a new namespace", &batchv1.Job{}, nil, said(`pods "x" is forbidden: error looking up service account runs/default: serviceaccount "default" not found`), fleet.Pending, fleet.CausePolicy, false, false},
 		{"no such tag", &batchv1.Job{}, waits("ImagePullBackOff", `Back-off pulling image "reg/x:1": ErrImagePull: reg/x:1: not found`), nil, fleet.Pending, fleet.CauseImage, true, true},
 		{"no right to the image", &batchv1.Job{}, waits("ErrImagePull", "pull access denied, authorization failed"), nil, fleet.Pending, fleet.CauseImage, true, true},
 		{"a registry that is away", &batchv1.Job{}, waits("ErrImagePull", "dial tcp: i/o timeout"), nil, fleet.Pending, fleet.CauseImage, false, true},
@@ -75,7 +81,11 @@ func TestState(t *testing.T) {
 		{"evicted by the kubelet", &batchv1.Job{}, pod(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) {
 			p.Status.Reason, p.Status.Message, p.Status.ContainerStatuses = "Evicted", "The node was low on resource: memory", nil
 		}), nil, fleet.Ended, fleet.CauseEvicted, true, true},
+		{"a node of which nothing is heard", &batchv1.Job{}, pod(corev1.PodRunning, running, conditions(corev1.ConditionFalse, corev1.ConditionTrue)), nil, fleet.Running, fleet.CauseNodeLost, true, false},
+		{"a node that answers", &batchv1.Job{}, pod(corev1.PodRunning, running, conditions(corev1.ConditionTrue, corev1.ConditionTrue)), nil, fleet.Running, "", false, false},
 		{"node lost", &batchv1.Job{}, pod(corev1.PodFailed, running, target("DeletionByTaintManager")), nil, fleet.Ended, fleet.CauseEvicted, true, false},
+		{"about to be evicted", &batchv1.Job{}, pod(corev1.PodRunning, running, target("DeletionByTaintManager")), nil, fleet.Running, fleet.CauseEvicted, true, false},
+		{"evicted before it began", &batchv1.Job{}, pod(corev1.PodPending, corev1.ContainerState{}, deleted), nil, fleet.Pending, fleet.CauseEvicted, true, false},
 		{"deleted with grace", &batchv1.Job{}, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseEvicted, true, true},
 		{"removed by us", removed, pod(corev1.PodFailed, over(3, "Error"), deleted), nil, fleet.Ended, fleet.CauseExited, true, true},
 		{"deleted by force", failed, nil, nil, fleet.Ended, fleet.CauseEvicted, true, false},
@@ -96,6 +106,32 @@ func TestState(t *testing.T) {
 				t.Errorf("trouble %+v, want %s, final %v, dead %v, with words", trouble, c.cause, c.final, c.dead)
 			}
 		})
+	}
+}
+
+// Of two Pods that a cluster has started for one unit, the one that still runs counts.
+func TestTwoPodsOfAUnit(t *testing.T) {
+	t.Parallel()
+	set := map[string]string{labelUnit: "u"}
+	made := func(name string, at int64, s corev1.ContainerState) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set, CreationTimestamp: metav1.Unix(at, 0)},
+			Spec: corev1.PodSpec{NodeName: name}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: container, State: s}}}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	refused := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 4, Reason: "Error"}}
+	jobs := []batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Name: "u", Labels: set}}}
+	for name, c := range map[string]struct {
+		pods  []corev1.Pod
+		node  string
+		state fleet.State
+	}{
+		"the second is turned away": {[]corev1.Pod{made("a", 1, running), made("b", 2, refused)}, "a", fleet.Running},
+		"both run":                  {[]corev1.Pod{made("b", 2, running), made("a", 1, running)}, "b", fleet.Running},
+		"both are over":             {[]corev1.Pod{made("a", 1, refused), made("b", 2, refused)}, "b", fleet.Ended},
+	} {
+		if u := units(jobs, c.pods, nil); len(u) != 1 || u[0].State != c.state || u[0].Node != c.node {
+			t.Errorf("%s: %+v, want one unit, %s, on %s", name, u, c.state, c.node)
+		}
 	}
 }
 

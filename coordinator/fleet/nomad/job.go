@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -19,6 +20,7 @@ const (
 	metaRun         = "everdict_run"
 	metaAttempt     = "everdict_attempt"
 	metaDeadline    = "everdict_deadline"
+	metaNote        = "everdict_note"
 	// metaLaunching is on jobs whose launch is not complete.
 	metaLaunching = "everdict_launching"
 )
@@ -68,6 +70,9 @@ func newJob(cfg *Config, t fleet.Target, o fleet.Order, launching bool) *api.Job
 	}
 	if o.Deadline > 0 {
 		meta[metaDeadline] = o.Deadline.String()
+	}
+	if o.Note != "" {
+		meta[metaNote] = o.Note
 	}
 	count := 1
 	if launching {
@@ -130,6 +135,7 @@ func task(cfg *Config, t fleet.Target, o fleet.Order) *api.Task {
 			"HOME":                     "${NOMAD_TASK_DIR}",
 		},
 	}
+	maps.Copy(work.Env, o.Env)
 	if t.Spec.TaskDriver() == protocol.NomadRawExec {
 		work.Config = map[string]any{"command": t.Spec.Command}
 		// There is no container around the job, and others' tasks beside it.

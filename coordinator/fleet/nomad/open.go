@@ -41,7 +41,7 @@ const (
 // Opener makes providers for runtimes of kind nomad.
 type Opener struct{ cfg Config }
 
-var _ fleet.Opener = (*Opener)(nil)
+var _ fleet.Featured = (*Opener)(nil)
 
 // New returns an opener.
 func New(cfg Config) *Opener {
@@ -50,6 +50,20 @@ func New(cfg Config) *Opener {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Opener{cfg}
+}
+
+// Lacks implements fleet.Featured.
+func (o *Opener) Lacks(f fleet.Feature) string { return lacks(f) }
+
+// lacks is why allocations do not hold a feature: they hold none.
+func lacks(f fleet.Feature) string {
+	switch f {
+	case fleet.FeatureReuse:
+		return "what a job leaves in the directories of its allocation cannot be removed for certain"
+	case fleet.FeatureNoNetwork:
+		return "an allocation without a network could not reach the coordinator, and Nomad has no rule that leaves it that"
+	}
+	return fmt.Sprintf("allocations do not hold %q", f)
 }
 
 // Open implements fleet.Opener. What authenticates is the ACL token in authSecret, which

@@ -92,6 +92,11 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 
 // check refuses what no cluster of this runtime can run.
 func (p *provider) check(o fleet.Order) error {
+	for f, wanted := range map[fleet.Feature]bool{fleet.FeatureReuse: o.Reused, fleet.FeatureNoNetwork: o.Network == protocol.NetworkNone} {
+		if wanted {
+			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: string(f) + ": " + lacks(f)}
+		}
+	}
 	if p.t.Spec.TaskDriver() == protocol.NomadRawExec {
 		if o.Image == "" {
 			return nil

@@ -263,7 +263,7 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 		if p.removed[name] && finished(j.allocs) {
 			continue
 		}
-		u := fleet.Unit{Name: name, Job: j.Meta[metaRun]}
+		u := fleet.Unit{Name: name, Job: j.Meta[metaRun], Note: j.Meta[metaNote]}
 		u.Attempt, _ = strconv.ParseInt(j.Meta[metaAttempt], 10, 64) // what is none is no attempt, and not wanted
 		u.State, u.Trouble = state(j, p.late[name])
 		if a := instance(j.allocs); a != nil {

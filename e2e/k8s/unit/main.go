@@ -29,7 +29,7 @@ func main() {
 		what, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
 		switch what {
 		case "say":
-			fmt.Println(arg)
+			fmt.Println(os.ExpandEnv(arg))
 		case "exit":
 			code, err := strconv.Atoi(arg)
 			if err != nil {

@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/everdict/everdict/lease"
+)
+
+// wanted is a unit to launch.
+type wanted struct {
+	lease.Waiting // none: it is to be kept ready
+	unit          string
+	// note of a standing unit whose kind is settled already; nil: that follows from
+	// what the job declares.
+	note *note
+}
+
+// launch makes the units that are missing, in the queue's order, as far as the limits
+// of the pool admit. Units that are there and have nothing to do come first.
+func (l *look) launch(ctx context.Context, current *cluster) {
+	l.sortIdle()
+	for _, u := range l.idle {
+		l.memory += int64(u.note.MemoryMB)
+	}
+	all, slots, short := l.missing(ctx)
+	if short > 0 {
+		l.giveWay(ctx, short)
+	} else {
+		all = append(all, l.keepWarm(ctx, slots)...)
+	}
+	for _, u := range l.idle {
+		if u.State == Launching && l.launched[u.Name].Name == "" && !l.mark(u.Name).going { // its launch was cut off
+			all = append(all, wanted{unit: u.Name, note: u.note})
+		}
+	}
+	if wait := l.notBefore.Sub(l.now); wait > 0 {
+		l.due(l.notBefore) // what it waits for has been said
+		return
+	}
+	var mu sync.Mutex
+	var failed error
+	group, bounded := errgroup.WithContext(ctx)
+	group.SetLimit(launchWidth)
+	for _, w := range all {
+		group.Go(func() error {
+			o, word, err := l.launchOne(bounded, current, w)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = errors.Join(failed, err)
+				return err // the others would fail as well
+			}
+			if w.Job != "" {
+				l.words[w.Job] = word
+			}
+			if l.units[w.unit].Name == "" {
+				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, l.now}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // failed has them all
+	switch {
+	case ctx.Err() != nil:
+	case failed != nil:
+		l.failed("launch", first(failed))
+		l.due(l.notBefore)
+	default:
+		l.failures = 0
+		l.say(l.full)
+	}
+}
+
+// missing are the units that waiting jobs have not, how many slots are left, and how
+// many jobs do not fit now.
+func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
+	use := &l.demand.Use
+	slots = use.Limit.MaxConcurrent - use.Leases - len(l.awaited) - l.leaving - len(l.idle)
+	for _, w := range l.demand.Next {
+		unit := UnitName(w.Job, w.Attempt+1)
+		if l.awaited[w.Job] != "" {
+			if l.awaited[w.Job] == unit && l.units[unit].State == Launching && l.launched[unit].Name == "" {
+				all = append(all, wanted{Waiting: w, unit: unit}) // its launch was cut off
+			}
+			continue
+		}
+		mb := w.Requirements.MemoryMB
+		if l.assign(ctx, w) {
+			continue
+		}
+		switch {
+		case l.units[unit].Name != "": // it is being removed
+		case slots <= 0:
+			short++
+			l.full = fmt.Sprintf("waits for a slot: %d of %d in use", use.Limit.MaxConcurrent-slots, use.Limit.MaxConcurrent)
+		case !l.room(int(mb)):
+			short++
+			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", use.MemoryMB+l.memory, use.Limit.MemoryMB, mb)
+		default:
+			slots--
+			l.memory += mb
+			all = append(all, wanted{Waiting: w, unit: unit})
+		}
+	}
+	return all, slots, short
+}
+
+// room says whether the pool's memory has room for so many MiB more.
+func (l *look) room(mb int) bool {
+	use := &l.demand.Use
+	return use.Limit.MemoryMB <= 0 || mb == 0 || use.MemoryMB+l.memory+int64(mb) <= use.Limit.MemoryMB
+}
+
+// first is the first of joined errors: the others are of the same kind.
+func first(err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return first(joined.Unwrap()[0])
+	}
+	return err
+}
+
+func (l *look) launchOne(ctx context.Context, c *cluster, w wanted) (o Order, word string, err error) {
+	o = Order{Unit: w.unit, URL: l.cfg.URL}
+	var needs Needs
+	if w.Job != "" {
+		if needs, err = l.cfg.Runs.Needs(ctx, w.Job); err != nil {
+			return o, "", err
+		}
+		o.Job, o.Attempt = w.Job, w.Attempt+1
+		o.Image, o.CPU, o.MemoryMB, o.GPU = needs.Image, needs.CPU, needs.MemoryMB, needs.GPU
+		o.Deadline, o.Network = needs.Deadline, needs.Network
+		w.note = l.reused(l.spec, &needs)
+	}
+	if w.note != nil {
+		w.note.apply(&o)
+	}
+	o.Token = func(ctx context.Context) (string, error) {
+		return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, w.unit, o.Job, l.cfg.TokenLife)
+	}
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	err = c.Launch(bounded, o)
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused) && w.Job == "":
+		l.coldUntil(refused.Message)
+		return o, "", nil
+	case errors.As(err, &refused):
+		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
+		f := failure(&Unit{Name: w.unit}, t, needs, true)
+		return o, f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
+	case err == nil:
+		l.log.Info("unit launched", "run", w.Job, "unit", w.unit)
+	}
+	return o, fmt.Sprintf("unit %s is %s", w.unit, Pending), err
+}
