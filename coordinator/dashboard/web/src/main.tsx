@@ -7,6 +7,7 @@ import './styles/base.css'
 import './styles/ui.css'
 import './styles/shell.css'
 import './styles/pages.css'
+import './styles/run.css'
 import { App } from './app/App'
 import { applyTheme } from './app/theme'
 

@@ -94,15 +94,21 @@ export interface Page<T> {
   items: T[]
   next: string | undefined
   total: number | undefined
+  /** Which attempt of a run the items are of. */
+  attempt: number | undefined
 }
 
 export async function page<T>(path: string, signal?: AbortSignal): Promise<Page<T>> {
   const response = await send(path, signal ? { signal } : {})
-  const total = response.headers.get('x-everdict-total')
+  const number = (name: string) => {
+    const value = response.headers.get(name)
+    return value === null ? undefined : Number.parseInt(value, 10)
+  }
   return {
     items: (await response.json()) as T[],
     next: nextOf(response.headers.get('link')),
-    total: total === null ? undefined : Number.parseInt(total, 10),
+    total: number('x-everdict-total'),
+    attempt: number('x-everdict-attempt'),
   }
 }
 

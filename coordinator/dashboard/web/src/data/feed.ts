@@ -17,7 +17,7 @@ class Feed extends Store {
   state: StreamState | 'off' | 'polling' = 'off'
   /** The version of a coordinator that was updated while the page was open. */
   updated: string | undefined
-  private version: string | undefined
+  private coordinator: string | undefined
   private stream: ReturnType<typeof openStream> | undefined
   private readonly lists = new Set<RunList>()
   private poller: ReturnType<typeof setInterval> | undefined
@@ -86,12 +86,12 @@ class Feed extends Store {
     this.poller = undefined
   }
 
-  private take(name: string, data: never): void {
+  private take(name: string, data: unknown): void {
     switch (name) {
       case 'hello': {
         const { version } = data as { version: string }
-        if (this.version !== undefined && version !== this.version) this.updated = version
-        this.version ??= version
+        if (this.coordinator !== undefined && version !== this.coordinator) this.updated = version
+        this.coordinator ??= version
         this.changed()
         return
       }

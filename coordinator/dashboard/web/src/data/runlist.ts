@@ -33,7 +33,7 @@ export function matches(run: Run, f: RunFilter): boolean | undefined {
   return f.runtime || f.runner || f.since ? undefined : true
 }
 
-const pageSize = 200
+const rowsPerPage = 200
 
 /**
  * The rows of a list of runs, newest first, as far as somebody has scrolled.
@@ -51,7 +51,10 @@ export class RunList extends Store {
   private next: string | undefined
   private generation = 0
 
-  constructor(readonly filter: RunFilter) {
+  constructor(
+    readonly filter: RunFilter,
+    private readonly size = rowsPerPage,
+  ) {
     super()
   }
 
@@ -65,7 +68,7 @@ export class RunList extends Store {
     this.loading = true
     this.changed()
     try {
-      const first = await page<Run>(this.path({ limit: pageSize, count: true }))
+      const first = await page<Run>(this.path({ limit: this.size, count: true }))
       if (generation !== this.generation) return
       this.total = first.total
       if (this.loaded && this.rows.length > first.items.length && first.next) {

@@ -41,6 +41,8 @@ export class LogWindow extends Store {
   found = true
   /** Lines that the last change put in front, or took away there when negative: the view scrolls by as many. */
   shift = 0
+  /** The size that the coordinator last said. */
+  private known = 0
   private generation = 0
 
   constructor(
@@ -105,7 +107,7 @@ export class LogWindow extends Store {
       const p = await this.read(to === 'end' ? { tail: pageBytes } : { offset: Math.max(0, to) })
       if (generation !== this.generation) return
       this.found = p.found
-      this.bytes = p.bytes ?? 0
+      this.bytes = this.known = p.bytes ?? 0
       this.parts = p.text || p.next ? [partOf(p.text, p.offset ?? 0, p.next ?? 0)] : []
       this.firstLine = (p.offset ?? 0) === 0 ? 1 : undefined
       this.loaded = true
@@ -128,7 +130,8 @@ export class LogWindow extends Store {
     try {
       const p = await this.read(where === 'before' ? { before: this.start } : { offset: this.end })
       if (generation !== this.generation) return
-      this.bytes = Math.max(this.bytes, p.bytes ?? 0)
+      this.known = p.bytes ?? 0
+      this.bytes = Math.max(this.bytes, this.known)
       if (p.next > p.offset) this.take(p, where)
       this.error = undefined
     } catch (error) {
@@ -137,6 +140,14 @@ export class LogWindow extends Store {
       if (generation === this.generation) this.loading = 'none'
       this.changed()
     }
+  }
+
+  /** Reads what was written behind the end, when the window is there. */
+  async peek(): Promise<void> {
+    this.bytes = Math.max(this.bytes, this.end + 1) // there may be more: ask
+    await this.extend('after')
+    this.bytes = Math.min(this.bytes, Math.max(this.end, this.known))
+    this.changed()
   }
 
   private take(p: LogPage, where: 'before' | 'after'): void {

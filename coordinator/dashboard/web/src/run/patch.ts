@@ -77,7 +77,7 @@ function hunk(lines: string[], i: number, file: PatchFile): number {
     if (l.startsWith('\\')) continue // no newline at the end of the file
     if (oldLine >= oldEnd && newLine >= newEnd) break
     if (l === '' && i === lines.length - 1) break
-    const text = l.slice(1)
+    const text = visible(l.slice(1)) // nothing in it may reorder or hide what stands beside it
     if (l.startsWith('+')) {
       changes.push({ type: 'insert', content: text, lineNumber: newLine++, isInsert: true })
       file.added++

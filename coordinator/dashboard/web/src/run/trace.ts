@@ -63,9 +63,8 @@ export class Timeline {
 const pageSize = 1000
 
 /**
- * The trace of a run's newest attempt. Pages are read from the start; live
- * events are taken once the pages have reached them, so that none is shown twice
- * and none is missing.
+ * The trace of a run's newest attempt: pages from the start, and then, behind
+ * the cursor that they end with, live events.
  */
 export class Trace extends Store {
   line = new Timeline()
@@ -74,7 +73,7 @@ export class Trace extends Store {
   loading = false
   loaded = false
   error: Error | undefined
-  /** Where a live stream goes on behind what was read. */
+  /** Where to read on. */
   cursor: string | undefined
   private generation = 0
 
@@ -82,30 +81,28 @@ export class Trace extends Store {
     super()
   }
 
-  private reset(attempt?: number): void {
-    this.line = new Timeline()
-    this.total = 0
-    this.attempt = attempt
-    this.cursor = undefined
-  }
-
-  /** Reads every page that there is. */
+  /** Reads on to the end of what is there. */
   async load(): Promise<void> {
     const generation = ++this.generation
     this.loading = true
     this.changed()
     try {
-      let path = query(`/runs/${seg(this.run)}/trace`, { limit: pageSize, cursor: this.cursor })
       for (;;) {
-        const p = await page<TraceEvent>(path)
+        const p = await page<TraceEvent>(query(`/runs/${seg(this.run)}/trace`, { limit: pageSize, cursor: this.cursor }))
         if (generation !== this.generation) return
-        this.add(p.items)
+        if (p.attempt !== undefined && this.attempt !== undefined && p.attempt !== this.attempt) {
+          // Another attempt began while this was read.
+          this.begin(p.attempt)
+          continue
+        }
+        this.attempt = p.attempt ?? this.attempt
+        for (const e of p.items) this.line.push(e)
         this.total = Math.max(p.total ?? 0, this.line.events)
-        const next = p.next && new URL(p.next, location.href).searchParams.get('cursor')
+        const next = p.next ? new URL(p.next, location.href).searchParams.get('cursor') : undefined
+        const further = next && next !== this.cursor && p.items.length > 0
         if (next) this.cursor = next
         this.changed()
-        if (!p.next || p.items.length < pageSize) break
-        path = p.next
+        if (!further || p.items.length < pageSize) break
       }
       this.error = undefined
       this.loaded = true
@@ -117,28 +114,22 @@ export class Trace extends Store {
     }
   }
 
-  private add(events: TraceEvent[]): void {
+  /** Takes events that came just now. */
+  live(events: TraceEvent[], total: number, attempt: number | undefined): void {
+    if (attempt !== undefined && attempt !== this.attempt) this.begin(attempt)
     for (const e of events) this.line.push(e)
-  }
-
-  /**
-   * Takes live events, of which total were stored when they were sent. Those that
-   * the pages had are left out; a hole says false: the pages have to be read again.
-   */
-  live(events: TraceEvent[], total: number, attempt?: number): boolean {
-    if (attempt !== undefined && this.attempt !== undefined && attempt !== this.attempt) this.reset(attempt)
-    if (attempt !== undefined) this.attempt = attempt
-    this.add(events)
     this.total = Math.max(total, this.line.events)
     this.changed()
-    return true
   }
 
-  restart(): void {
-    this.generation++
-    this.reset()
-    this.loaded = false
-    this.changed()
+  /** Another attempt: what the one before did is among the attempts. */
+  private begin(attempt: number): void {
+    if (this.attempt !== undefined || this.line.events > 0) {
+      this.line = new Timeline()
+      this.total = 0
+      this.cursor = undefined
+    }
+    this.attempt = attempt
   }
 }
 
