@@ -411,10 +411,30 @@ export interface components {
             found: boolean;
             status: string;
         };
+        LogMatch: {
+            column: number;
+            /** Format: int64 */
+            offset: number;
+            text: string;
+        };
+        LogMatches: {
+            /** Format: int64 */
+            bytes: number;
+            done: boolean;
+            matches: components["schemas"]["LogMatch"][];
+            /** Format: int64 */
+            next: number;
+        };
         LogView: {
+            /** Format: int64 */
+            attempt?: number;
             /** Format: int64 */
             bytes?: number;
             found: boolean;
+            /** Format: int64 */
+            next: number;
+            /** Format: int64 */
+            offset: number;
             status: string;
             text: string;
             truncated?: boolean;
@@ -426,6 +446,10 @@ export interface components {
             subject: string;
             via: string;
             workspace: string;
+        };
+        Membership: {
+            id: string;
+            role: string;
         };
         MetricSpec: {
             /**
@@ -469,6 +493,14 @@ export interface components {
             reason: string;
             sha256?: string;
         };
+        OpenRuns: {
+            /** Format: int64 */
+            queued: number;
+            /** Format: int64 */
+            running: number;
+            /** Format: int64 */
+            suspended: number;
+        };
         Origin: {
             /** @description who did it: set by the coordinator from the credential */
             actor?: string;
@@ -487,6 +519,28 @@ export interface components {
             executor?: string;
             /** @description the schedule that was due */
             scheduleId?: string;
+        };
+        Outcomes: {
+            at?: components["schemas"]["Time"];
+            /** Format: int64 */
+            cancelled: number;
+            /** Format: int64 */
+            failed: number;
+            failures: {
+                [key: string]: number;
+            };
+            /** Format: int64 */
+            passed: number;
+            /** Format: int64 */
+            runs: number;
+            tokens?: number;
+            /** Format: int64 */
+            tokensRuns: number;
+            /** Format: int64 */
+            ungraded: number;
+            usd?: number;
+            /** Format: int64 */
+            usdRuns: number;
         };
         PairRequest: {
             /** @description what it offers, such as git and docker; it reports the same itself when it connects */
@@ -574,6 +628,19 @@ export interface components {
             label?: string;
             /** @description the registered runtime whose pool machines join with the token */
             runtime: string;
+        };
+        PoolUse: {
+            kind: string;
+            maxConcurrent: number;
+            memoryBudgetMb?: number;
+            /** Format: int64 */
+            memoryMb?: number;
+            online: number;
+            queued: number;
+            running: number;
+            runtime: string;
+            slots: number;
+            version: string;
         };
         Probe: {
             detail: string;
@@ -716,6 +783,14 @@ export interface components {
             unit?: string;
             updateRequired?: boolean;
             version?: string;
+        };
+        RunnerCounts: {
+            busy: number;
+            degraded: number;
+            online: number;
+            slots: number;
+            total: number;
+            updateRequired: number;
         };
         RunnerStatus: {
             at: components["schemas"]["Time"];
@@ -873,6 +948,20 @@ export interface components {
             resourceId?: string;
             version?: string;
         };
+        Session: {
+            authRequired: boolean;
+            expiresAt?: components["schemas"]["Time"];
+            idleExpiresAt?: components["schemas"]["Time"];
+            principal?: components["schemas"]["Me"];
+            reason?: string;
+            signedIn: boolean;
+            version: string;
+            workspaces: components["schemas"]["Membership"][];
+        };
+        SessionRequest: {
+            /** @description the API key (ak_...) that the session acts for */
+            apiKey: string;
+        };
         Snapshot: {
             baseline?: string;
             changedFiles?: string[];
@@ -929,6 +1018,15 @@ export interface components {
             usage?: components["schemas"]["Usage"];
             verdict?: boolean;
             verdictBasis?: components["schemas"]["VerdictBasis"];
+        };
+        Summary: {
+            at: components["schemas"]["Time"];
+            day: components["schemas"]["Outcomes"];
+            hours: components["schemas"]["Outcomes"][];
+            pools: components["schemas"]["PoolUse"][];
+            runners: components["schemas"]["RunnerCounts"];
+            runs: components["schemas"]["OpenRuns"];
+            waiting: components["schemas"]["WaitGroup"][];
         };
         Suspension: {
             id?: string;
@@ -1097,6 +1195,14 @@ export interface components {
                 [key: string]: string[];
             };
             versions: string[];
+        };
+        WaitGroup: {
+            count: number;
+            pool: string;
+            reason: string;
+            runId?: string;
+            since?: components["schemas"]["Time"];
+            why: string;
         };
     };
     responses: never;

@@ -10,7 +10,7 @@ import { useStore } from '../data/store'
 import type { Outcomes, PoolUse, Summary } from '../data/types'
 import { Ago, cx, Empty, ErrorNote, Meter, Skeleton } from '../ui/parts'
 import { FirstSteps } from './FirstSteps'
-import { RunCells } from './Runs'
+import { poolName, RunCells, RunHead } from './Runs'
 import { useTitle } from './title'
 
 const HoursChart = lazy(() => import('./HoursChart').then((m) => ({ default: m.HoursChart })))
@@ -122,9 +122,9 @@ function Overview({ summary: s, recent }: { summary: Summary; recent: RunList })
                 {w.why === 'parked' ? <Hand size={15} className="ink-hold" aria-hidden /> : <Hourglass size={15} className="ink-wait" aria-hidden />}
                 <span className="num">{count(w.count)}</span>
                 <span className="grow wrap">
-                  {w.reason} {w.pool && <span className="tag">{w.pool}</span>}
+                  {w.reason} {w.pool && <span className="tag">{poolName(w.pool)}</span>}
                 </span>
-                <Ago at={w.since} className="faint" />
+                {w.since && <Ago at={w.since} className="faint" />}
                 <Link href={w.count === 1 ? `/ui/runs/${w.runId}` : `/ui/runs?status=${w.why === 'parked' ? 'suspended' : 'queued'}`}>{w.count === 1 ? 'Open' : 'Show'}</Link>
               </li>
             ))}
@@ -142,7 +142,8 @@ function Overview({ summary: s, recent }: { summary: Summary; recent: RunList })
   )
 }
 
-const oldest = (s: Summary): string => s.waiting.reduce((a, w) => (w.since < a ? w.since : a), s.waiting[0]!.since)
+/** Since when the one that waits longest does. */
+const oldest = (s: Summary): string | undefined => s.waiting.flatMap((w) => w.since ?? []).sort()[0]
 
 function RecentRows({ list }: { list: RunList }) {
   const [, navigate] = useLocation()
@@ -151,6 +152,7 @@ function RecentRows({ list }: { list: RunList }) {
   if (list.rows.length === 0) return <Empty title="No runs yet" />
   return (
     <div role="table" aria-label="Recent runs" className="recent">
+      <RunHead />
       <div role="rowgroup">
         {list.rows.slice(0, 12).map((run) => (
           <div

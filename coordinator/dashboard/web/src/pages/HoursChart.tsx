@@ -9,7 +9,7 @@ type Hour = Summary['hours'][number]
 const parts: [name: string, colour: string, of: (h: Hour) => number][] = [
   ['passed', '--good-fill', (h) => h.passed],
   ['not passed', '--bad-fill', (h) => h.failed],
-  ['failed', '--warn-fill', (h) => Object.values(h.failures).reduce((n, x) => n + (x ?? 0), 0)],
+  ['failed', '--warn-fill', (h) => Object.values(h.failures).reduce((n, x) => n + x, 0)],
   ['ungraded or cancelled', '--mute-fill', (h) => h.ungraded + h.cancelled],
 ]
 const height = 168
@@ -24,7 +24,7 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
       plot?.destroy()
       const style = getComputedStyle(el)
       const colour = (name: string) => style.getPropertyValue(name).trim()
-      const at = hours.map((h) => Date.parse(h.at) / 1000)
+      const at = hours.map((h) => Date.parse(h.at!) / 1000)
       // The tallest first, each covered by the next: the sums from the bottom up.
       const sums = parts.map((_, i) => hours.map((h) => parts.slice(0, i + 1).reduce((n, [, , of]) => n + of(h), 0)))
       const order = parts.map((_, i) => parts.length - 1 - i)
@@ -52,7 +52,7 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
                 const h = hours[i]
                 t.hidden = !h
                 if (!h) return
-                t.textContent = `${clock(new Date(h.at))}–${clock(new Date(Date.parse(h.at) + 3_600_000))}: ${parts.map(([name, , of]) => `${of(h)} ${name}`).join(', ')}`
+                t.textContent = `${clock(new Date(h.at!))}–${clock(new Date(Date.parse(h.at!) + 3_600_000))}: ${parts.map(([name, , of]) => `${of(h)} ${name}`).join(', ')}`
               },
             ],
           },
@@ -91,7 +91,7 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
         <tbody>
           {hours.map((h) => (
             <tr key={h.at}>
-              <th>{clock(new Date(h.at))}</th>
+              <th>{clock(new Date(h.at!))}</th>
               {parts.map(([name, , of]) => (
                 <td key={name}>{of(h)}</td>
               ))}

@@ -178,7 +178,7 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
           </span>
         )}
       </div>
-      {r.updateRequired && <div className="note warn">It speaks protocol {r.protocol} and gets no runs: install the coordinator’s version of everdict on it and start it again.</div>}
+      {r.updateRequired && r.lastSeenAt && <div className="note warn">It speaks protocol {r.protocol} and gets no runs: install the coordinator’s version of everdict on it and start it again.</div>}
       <Facts>
         <Fact name="Id">
           <code>{r.id}</code>

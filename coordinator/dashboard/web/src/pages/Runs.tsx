@@ -186,13 +186,7 @@ function Rows({ list }: { list: RunList }) {
   }, [rows])
   return (
     <div className="runs-table" role="table" aria-label="Runs" aria-rowcount={list.total ?? rows.length}>
-      <div className="runs-row head" role="row">
-        {['Outcome', 'Case', 'Harness', 'Where', 'Cost', 'Tokens', 'Took', 'Submitted'].map((h) => (
-          <div key={h} role="columnheader" className={cx(['Cost', 'Tokens', 'Took'].includes(h) && 'num', `c-${h.toLowerCase()}`)}>
-            {h}
-          </div>
-        ))}
-      </div>
+      <RunHead />
       <div ref={scroller} className="runs-scroll" role="rowgroup" tabIndex={-1}>
         <div className="runs-space" style={{ height: virtual.getTotalSize() }}>
           {items.map((v) => {
@@ -233,7 +227,22 @@ function Rows({ list }: { list: RunList }) {
   )
 }
 
-/** The cells of one run, here and on the home page. */
+/** The names of the columns, here and on the home page. */
+export function RunHead() {
+  return (
+    <div role="rowgroup">
+      <div className="runs-row head" role="row">
+        {['Outcome', 'Case', 'Harness', 'Where', 'Cost', 'Tokens', 'Took', 'Submitted'].map((h) => (
+          <div key={h} role="columnheader" className={cx(['Cost', 'Tokens', 'Took'].includes(h) && 'num', `c-${h.toLowerCase()}`)}>
+            {h}
+          </div>
+        ))}
+      </div>
+    </div>
+  )
+}
+
+/** The cells of one run. */
 export function RunCells({ run }: { run: Run }) {
   const h = run.resolvedHarness ?? run.harness
   return (
@@ -281,10 +290,15 @@ function reason(run: Run): string {
   return ''
 }
 
+/** A pool without its workspace, which is the same everywhere here. */
+export function poolName(pool: string | undefined): string {
+  return pool?.replace(/^[^/]*\//, '') ?? ''
+}
+
 export function where(run: Run): string {
   const p = run.provenance
   if (p) return p.runnerLabel || p.hostname || p.runner || p.ranOn
-  return run.placement?.pool || run.placement?.target || run.runtime || 'auto'
+  return poolName(run.placement?.pool) || run.placement?.target || run.runtime || 'auto'
 }
 
 /** How long it has been running, or ran. */

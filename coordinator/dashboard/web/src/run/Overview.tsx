@@ -6,6 +6,7 @@ import { attemptsQuery, placementQuery, runEventsQuery } from '../data/queries'
 import type { Attempt, Run, RunEvent } from '../data/types'
 import { over } from '../data/outcome'
 import { Ago, Badge, Button, cx, ErrorNote, Fact, Facts, Skeleton, Snippet } from '../ui/parts'
+import { poolName } from '../pages/Runs'
 import { visible } from './patch'
 
 export function Overview({ run, events }: { run: Run; events: RunEvent[] }) {
@@ -45,7 +46,7 @@ function Life({ run, live }: { run: Run; live: RunEvent[] }) {
   const base = events[0] ? Date.parse(events[0].at) : 0
   const notes = (placement?.placement.events ?? []).filter((e) => !events.some((x) => x.message === e.message || x.kind === e.message))
   return (
-    <Part title="How it got here" note={run.placement?.pool && <>in {run.placement.pool}</>}>
+    <Part title="How it got here" note={run.placement?.pool && <>in {poolName(run.placement.pool)}</>}>
       {run.placement?.why && <p className="dim wrap">{visible(run.placement.why)}</p>}
       <ErrorNote error={error} retry={() => void refetch()} />
       {!data && !error && live.length === 0 && <Skeleton rows={3} />}

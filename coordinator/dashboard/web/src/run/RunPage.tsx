@@ -13,7 +13,7 @@ import { useStore } from '../data/store'
 import type { Run } from '../data/types'
 import { useTitle } from '../pages/title'
 import { Took, where } from '../pages/Runs'
-import { Ago, Button, Confirm, CopyButton, cx, ErrorNote, RunBadge, Skeleton } from '../ui/parts'
+import { Ago, Button, Confirm, CopyButton, ErrorNote, RunBadge, Skeleton } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { Decide, FailureCard, Scores, Waiting } from './cards'
 import { curlOf } from './curl'
@@ -126,7 +126,7 @@ function Loaded({ run }: { run: Run }) {
             </button>
           ))}
         </div>
-        <div id="evidence" role="tabpanel" aria-labelledby={`tab-${tab}`} className={cx('evidence', tab)}>
+        <div id="evidence" role="tabpanel" aria-labelledby={`tab-${tab}`} className="evidence">
           {tab === 'trace' && <TraceView run={run} trace={live.trace} />}
           {tab === 'log' && <LogView run={run} log={live.log} choose={(s) => live.chooseStream(s)} />}
           {tab === 'diff' && (

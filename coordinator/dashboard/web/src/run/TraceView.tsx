@@ -230,9 +230,10 @@ function nameOf(item: Item): string {
   }
 }
 
-/** 0:03.2 since the first event. */
+/** Since the first event: 14 ms, 0:03.2, 1:02:03.4. */
 export function offset(ms: number): string {
   if (Number.isNaN(ms)) return ''
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`
   const s = Math.max(0, ms) / 1000
   const m = Math.floor(s / 60)
   const h = Math.floor(m / 60)

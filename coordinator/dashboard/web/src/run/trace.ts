@@ -21,7 +21,7 @@ export interface Item {
 }
 
 /** A pause that is worth a line, in milliseconds. */
-export const longGap = 5000
+export const longGap = 3000
 
 const kinds: Record<string, Kind> = {
   message: 'message', llm_call: 'model', tool_call: 'tool', tool_result: 'tool', env_action: 'env', error: 'error', infra: 'infra', log: 'other', artifact: 'env', span: 'other',
@@ -164,7 +164,9 @@ export function argsLine(args: unknown): string {
   const entries = Object.entries(args as Record<string, unknown>)
   const one = (v: unknown) => firstLine(typeof v === 'string' ? v : (JSON.stringify(v) ?? ''))
   if (entries.length === 1) return one(entries[0]![1])
-  return entries.map(([k, v]) => `${k}=${one(v).slice(0, 80)}`).join('  ')
+  // A path says more than a content: the short ones first.
+  const said = entries.map(([k, v]) => [k, one(v)] as const).sort((a, b) => a[1].length - b[1].length)
+  return said.map(([k, v]) => `${k}=${v.slice(0, 80)}`).join('  ')
 }
 
 export function firstLine(text: string): string {
