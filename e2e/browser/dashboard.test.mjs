@@ -163,6 +163,7 @@ describe('a run', () => {
     const script = hostile.map((l) => `run printf '${l.replaceAll("'", "'\\''")}\\n'`).join('\n')
     const question = 'ask <script>alert(1)</script> \u202e?'
     const id = await submit('hostile', `${script}\nsay <img src=x onerror=alert(1)> [x](javascript:alert(1))\n${question}`)
+    t.after(() => ws.api('POST', `/runs/${id}/cancel`)) // it holds the runner's only slot
     const page = await open(t, id)
     await page.getByText('<script>alert(1)</script>').waitFor()
     assert.match(await page.locator('.decide blockquote').innerText(), /⟨202E⟩/)
@@ -367,9 +368,10 @@ test('harnesses, secrets and keys are made and ended from the page, and no value
 test('with login: a key becomes a session, its end leads to the sign-in and back to the page', async (t) => {
   const own = await new Coordinator('--require-auth').start()
   t.after(() => own.stop())
-  const key = await until('the first key', () => own.process.output.match(/\bak_\w+/)?.[0])
+  const key = await until('the first key', () => own.process.output.match(/\bak_[\w-]+/)?.[0])
   const signed = (method, path, body) => own.api(method, path, body, { authorization: `Bearer ${key}` })
-  const id = (await signed('POST', '/runs', { ...scripted('mine', 'say hi'), case: { ...scripted('mine', 'say hi').case, approval: 'before-start' } })).runId
+  await signed('POST', '/runtimes', { kind: 'local', id: 'nobody', version: '1', maxConcurrent: 1 })
+  const id = (await signed('POST', '/runs', { ...scripted('mine', 'say hi', { approval: 'before-start' }), runtime: 'nobody' })).runId
   const page = await visit(t, `/ui/runs/${id}`, { url: own.url, allow: [/status of 401/] })
   await page.getByLabel('API key').fill('ak_wrong')
   await page.getByRole('button', { name: 'Sign in' }).click()

@@ -9,7 +9,7 @@ rm -f .cache/count-browser .cache/browser.tap .cache/unit.json
 web=coordinator/dashboard/web
 status=0
 
-[ -d $web/node_modules ] || (cd $web && npm ci --no-audit --no-fund) || status=1
+./e2e/browser/deps.sh || status=1
 (cd $web && npx tsc && npx vitest run --reporter=default --reporter=json --outputFile.json=../../../.cache/unit.json) || status=1
 node --test --test-reporter=spec --test-reporter-destination=stdout \
 	--test-reporter=tap --test-reporter-destination=.cache/browser.tap "$@" e2e/browser/*.test.mjs || status=1

@@ -58,7 +58,8 @@ export function SessionGate({ children }: { children: ReactNode }) {
         revoked={data.reason === 'revoked'}
         onDone={(s) => {
           setEnded(false)
-          client.clear()
+          // What another may have read is not for who signs in now.
+          client.removeQueries({ predicate: (q) => q.queryKey[0] !== 'session' })
           client.setQueryData(sessionQuery.queryKey, s)
         }}
       />

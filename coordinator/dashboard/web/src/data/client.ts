@@ -48,7 +48,7 @@ export async function send(path: string, options: Options = {}): Promise<Respons
   }
   let response: Response
   try {
-    response = await fetch(path, init)
+    response = await reach(path, init)
   } catch (cause) {
     if (options.signal?.aborted) throw cause
     throw new ApiError(0, 'OFFLINE', 'The coordinator does not answer.', 'Check that it runs and that this machine reaches it; the page tries again by itself.')
@@ -57,6 +57,17 @@ export async function send(path: string, options: Options = {}): Promise<Respons
   const error = await problem(response)
   if (error.signedOut && !options.quiet) onSignedOut()
   throw error
+}
+
+/** Asks; a question that changes nothing is asked once more when the network failed under it. */
+async function reach(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init)
+  } catch (cause) {
+    if (init.method !== 'GET' || init.signal?.aborted) throw cause
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    return fetch(path, init)
+  }
 }
 
 async function problem(response: Response): Promise<ApiError> {

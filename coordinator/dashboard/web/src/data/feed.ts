@@ -43,6 +43,7 @@ class Feed extends Store {
         if (s === 'live' && first) this.reload()
         first &&= s !== 'live'
       },
+      onLost: () => this.reload(),
       onRefused: (error) => {
         if (!error.signedOut) this.poll()
       },

@@ -18,6 +18,8 @@ export interface StreamOptions {
   url: () => string
   onEvent: (event: StreamEvent) => void
   onState: (state: StreamState) => void
+  /** The place to resume is not known there any more: what was read so far has to be read anew. */
+  onLost?: () => void
   /** The server refused for good, such as a 403 or a 404. */
   onRefused?: (error: ApiError) => void
 }
@@ -91,8 +93,10 @@ export function openStream(options: StreamOptions): { stop: () => void; end: () 
       } catch (error) {
         if (stopped.signal.aborted) return
         if (error instanceof ApiError) {
-          if (error.status === 400 && lastId) lastId = '' // an id of a stream that is no more
-          else if (error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429) {
+          if (error.status === 400 && lastId) {
+            lastId = ''
+            options.onLost?.()
+          } else if (error.status >= 400 && error.status < 500 && error.status !== 408 && error.status !== 429) {
             options.onState('ended')
             options.onRefused?.(error)
             return

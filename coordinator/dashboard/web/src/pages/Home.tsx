@@ -80,7 +80,7 @@ function Overview({ summary: s, recent }: { summary: Summary; recent: RunList })
       <div className="home-grid">
         <section className="card" aria-label="Outcomes">
           <div className="card-head">
-            <h2 className="grow">Last 24 hours</h2>
+            <h2 className="grow nowrap">Last 24 hours</h2>
             <Legend day={day} />
           </div>
           <div className="card-body">

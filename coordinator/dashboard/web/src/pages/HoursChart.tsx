@@ -78,7 +78,8 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
     <>
       <div className="chart" ref={box} aria-hidden />
       <div className="chart-tip tnum" ref={tip} hidden aria-hidden />
-      <table className="visually-hidden">
+      <div className="visually-hidden">
+      <table>
         <caption>What ended in each hour</caption>
         <thead>
           <tr>
@@ -99,6 +100,7 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
           ))}
         </tbody>
       </table>
+      </div>
     </>
   )
 }

@@ -63,6 +63,10 @@ export class LiveRun extends Store {
         this.state = s
         this.changed()
       },
+      onLost: () => {
+        this.trace.restart()
+        this.chooseStream(this.log.stream)
+      },
       onRefused: (error) => this.refused(error),
     })
   }
@@ -107,8 +111,9 @@ export class LiveRun extends Store {
         this.stream?.end()
         clearInterval(this.timer)
         void client.invalidateQueries({ queryKey: runKey(this.id) })
+        if (this.lanes === 'life') void this.readOn()
         // The last bytes may have come with the result and not through the stream.
-        void this.readOn()
+        else if (this.log.atEnd) void this.log.peek()
     }
   }
 }

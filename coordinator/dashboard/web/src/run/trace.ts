@@ -122,9 +122,18 @@ export class Trace extends Store {
     this.changed()
   }
 
+  /** Forgets what was read: all of it comes again. */
+  restart(): void {
+    this.generation++
+    this.line = new Timeline()
+    this.total = 0
+    this.cursor = undefined
+    this.changed()
+  }
+
   /** Another attempt: what the one before did is among the attempts. */
   private begin(attempt: number): void {
-    if (this.attempt !== undefined || this.line.events > 0) {
+    if (this.attempt !== undefined) {
       this.line = new Timeline()
       this.total = 0
       this.cursor = undefined
