@@ -15,6 +15,7 @@ import { Ago, Button, cx, Empty, ErrorNote, RunBadge, SearchBox, Skeleton, useNo
 import { useTitle } from './title'
 
 const rowHeight = 48
+const estimateSize = () => rowHeight
 
 /** The states that a reader thinks in, and the filters that they are. */
 const states: [name: string, label: string, filter: RunFilter][] = [
@@ -161,7 +162,9 @@ function Rows({ list }: { list: RunList }) {
   const scroller = useRef<HTMLDivElement>(null)
   const active = useRef(-1)
   const rows = list.rows
-  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 12, getItemKey: (i) => rows[i]!.id })
+  // Functions that stay the same: with new ones all rows would be added up at each step of a scroll.
+  const getItemKey = useCallback((i: number) => rows[i]!.id, [rows])
+  const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize, overscan: 12, getItemKey })
   const items = virtual.getVirtualItems()
   const last = items.at(-1)?.index ?? 0
   useEffect(() => {

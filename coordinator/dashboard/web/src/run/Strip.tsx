@@ -5,11 +5,13 @@ import type { Item, Kind } from './trace'
 
 const lanes: Kind[] = ['message', 'model', 'tool', 'error']
 const height = 36
+const drawEvery = 300
 
 export function Strip({ items, version, jump }: { items: Item[]; version: number; jump: (index: number) => void }) {
   const canvas = useRef<HTMLCanvasElement>(null)
   const [width, setWidth] = useState(0)
   const [theme, setTheme] = useState(0)
+  const drawn = useRef(0)
   const first = items.find((i) => !Number.isNaN(i.at))?.at
   let last: number | undefined
   for (let i = items.length - 1; i >= 0 && last === undefined; i--) {
@@ -34,32 +36,16 @@ export function Strip({ items, version, jump }: { items: Item[]; version: number
   }, [span > 0])
   useEffect(() => {
     const el = canvas.current
-    const c = el?.getContext('2d')
-    if (!el || !c || !width || first === undefined || span <= 0) return
-    const ratio = devicePixelRatio || 1
-    el.width = width * ratio
-    el.height = height * ratio
-    c.scale(ratio, ratio)
-    c.clearRect(0, 0, width, height)
-    const style = getComputedStyle(el)
-    const ink: Record<string, string> = { message: style.getPropertyValue('--accent'), model: style.getPropertyValue('--hold-fill'), tool: style.getPropertyValue('--active-fill'), error: style.getPropertyValue('--bad-fill') }
-    const rowHeight = height / lanes.length
-    // One mark a pixel and lane is all that can be seen.
-    const drawn = new Set<number>()
-    for (const item of items) {
-      if (Number.isNaN(item.at)) continue
-      const kind = item.result?.ok === false ? 'error' : item.kind
-      const lane = lanes.indexOf(kind)
-      if (lane < 0) continue
-      const began = kind === 'model' && item.took ? item.at - item.took : item.at
-      const x = Math.floor(((began - first) / span) * (width - 2))
-      const w = Math.max(2, Math.round(((item.took ?? 0) / span) * width))
-      const key = x * lanes.length + lane
-      if (w <= 2 && drawn.has(key)) continue
-      drawn.add(key)
-      c.fillStyle = ink[kind]!
-      c.fillRect(Math.max(0, x), lane * rowHeight + 1, Math.min(w, width - x), rowHeight - 2)
-    }
+    if (!el || !width || first === undefined || span <= 0) return
+    // While events come in, a few pictures a second are enough.
+    const timer = setTimeout(
+      () => {
+        drawn.current = Date.now()
+        paint(el, items, width, first, span)
+      },
+      Math.max(0, drawEvery - (Date.now() - drawn.current)),
+    )
+    return () => clearTimeout(timer)
   }, [items, version, width, first, span, theme])
   if (span <= 0) return null
   return (
@@ -77,4 +63,38 @@ export function Strip({ items, version, jump }: { items: Item[]; version: number
       <span className="tnum faint">{duration(span)}</span>
     </div>
   )
+}
+
+function paint(el: HTMLCanvasElement, items: Item[], width: number, first: number, span: number): void {
+  const c = el.getContext('2d')
+  if (!c) return
+  const ratio = devicePixelRatio || 1
+  el.width = width * ratio
+  el.height = height * ratio
+  c.scale(ratio, ratio)
+  c.clearRect(0, 0, width, height)
+  const style = getComputedStyle(el)
+  const ink: Record<string, string> = {
+    message: style.getPropertyValue('--accent'),
+    model: style.getPropertyValue('--hold-fill'),
+    tool: style.getPropertyValue('--active-fill'),
+    error: style.getPropertyValue('--bad-fill'),
+  }
+  const rowHeight = height / lanes.length
+  // One mark for a pixel of a lane is all that can be seen.
+  const taken = new Set<number>()
+  for (const item of items) {
+    if (Number.isNaN(item.at)) continue
+    const kind = item.result?.ok === false ? 'error' : item.kind
+    const lane = lanes.indexOf(kind)
+    if (lane < 0) continue
+    const began = kind === 'model' && item.took ? item.at - item.took : item.at
+    const x = Math.floor(((began - first) / span) * (width - 2))
+    const w = Math.max(2, Math.round(((item.took ?? 0) / span) * width))
+    const key = x * lanes.length + lane
+    if (w <= 2 && taken.has(key)) continue
+    taken.add(key)
+    c.fillStyle = ink[kind]!
+    c.fillRect(Math.max(0, x), lane * rowHeight + 1, Math.min(w, width - x), rowHeight - 2)
+  }
 }

@@ -1,7 +1,7 @@
 /** The trace as a timeline. Rows are drawn as they come into view: a hundred thousand are as light as ten. */
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ArrowDownToLine, Bot, Brain, ChevronRight, Cpu, FileBox, MessageSquare, ScrollText, Server, TriangleAlert, Wrench } from 'lucide-react'
-import { useCallback, useDeferredValue, useEffect, useMemo, useRef, useState, type ReactNode } from 'react'
+import { useCallback, useEffect, useMemo, useRef, useState, type ReactNode } from 'react'
 import { useMover } from '../app/keys'
 import { count, duration, instant, short, usd } from '../data/format'
 import { over } from '../data/outcome'
@@ -27,17 +27,12 @@ export function TraceView({ run, trace }: { run: Run; trace: Trace }) {
   useStore(trace)
   const [hidden, setHidden] = useState<ReadonlySet<Kind>>(new Set())
   const [text, setText] = useState('')
-  const wanted = useDeferredValue(text.trim().toLowerCase())
+  const wanted = text.trim().toLowerCase()
   const [follow, setFollow] = useState(!over(run.status))
   const all = trace.line.items
   const length = all.length
   const version = trace.version
-  const items = useMemo(
-    () => (hidden.size === 0 && !wanted ? all : all.filter((i) => !hidden.has(i.kind) && (!wanted || contains(i, wanted)))),
-    // The list grows in place: its version is what changes.
-    // eslint-disable-next-line react-hooks/exhaustive-deps
-    [all, length, version, hidden, wanted],
-  )
+  const items = useFiltered(all, version, hidden, wanted)
   const counts = useMemo(() => {
     const n = {} as Record<Kind, number>
     for (const i of all) n[i.kind] = (n[i.kind] ?? 0) + 1
@@ -103,6 +98,41 @@ export function TraceView({ run, trace }: { run: Run; trace: Trace }) {
   )
 }
 
+/** How long a part of a search may hold up the page, in milliseconds. */
+const searchSlice = 8
+
+/** The rows that are wanted. A search of many goes on in parts, so that one can type meanwhile. */
+function useFiltered(all: Item[], version: number, hidden: ReadonlySet<Kind>, wanted: string): Item[] {
+  const kinds = useMemo(
+    () => (hidden.size === 0 ? all : all.filter((i) => !hidden.has(i.kind))),
+    // The list grows in place: its version is what changes.
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+    [all, version, hidden],
+  )
+  const [found, setFound] = useState<Item[]>([])
+  useEffect(() => {
+    if (!wanted) return
+    let at = 0
+    let timer: ReturnType<typeof setTimeout> | undefined
+    let hits: Item[] = []
+    const part = () => {
+      const end = performance.now() + searchSlice
+      do {
+        for (const until = Math.min(at + 64, kinds.length); at < until; at++) {
+          if (contains(kinds[at]!, wanted)) hits.push(kinds[at]!)
+        }
+      } while (at < kinds.length && performance.now() < end)
+      hits = hits.slice()
+      setFound(hits)
+      if (at < kinds.length) timer = setTimeout(part)
+    }
+    timer = setTimeout(part)
+    return () => clearTimeout(timer)
+    // eslint-disable-next-line react-hooks/exhaustive-deps
+  }, [kinds, version, wanted])
+  return wanted ? found : kinds
+}
+
 interface ListHandle {
   show: (i: number) => void
 }
@@ -111,12 +141,15 @@ function List({ ref, items, base, follow, unfollow }: { ref: React.Ref<ListHandl
   const scroller = useRef<HTMLDivElement>(null)
   const [open, setOpen] = useState<ReadonlySet<number>>(new Set())
   const active = useRef(-1)
+  // Functions that stay the same: with new ones all sizes would be added up at each step of a scroll.
+  const estimateSize = useCallback((i: number) => 34 + (items[i]?.gap ? 26 : 0), [items])
+  const getItemKey = useCallback((i: number) => items[i]?.index ?? i, [items])
   const virtual = useVirtualizer({
     count: items.length,
     getScrollElement: () => scroller.current,
-    estimateSize: (i) => 34 + (items[i]?.gap ? 26 : 0),
+    estimateSize,
     overscan: 10,
-    getItemKey: (i) => items[i]?.index ?? i,
+    getItemKey,
   })
   const show = (i: number) => {
     if (i < 0) return
