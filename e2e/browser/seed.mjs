@@ -68,6 +68,7 @@ export const pages = (s) => [
   ['runners', '/ui/runners'],
   ['harnesses', '/ui/harnesses'],
   ['harness', '/ui/harnesses/note-agent'],
+  ['harness-builtin', '/ui/harnesses/scripted'],
   ['secrets', '/ui/secrets'],
   ['keys', '/ui/keys'],
   ['settings', '/ui/settings'],

@@ -5,6 +5,7 @@ import { Link, useLocation } from 'wouter'
 import { useMay } from '../app/session'
 import { change, seg } from '../data/client'
 import { plural } from '../data/format'
+import { builtins, isBuiltin } from '../data/builtin'
 import { client, harnessDiffQuery, harnessesQuery, harnessQuery } from '../data/queries'
 import type { HarnessEntry, Registered, Validation } from '../data/types'
 import { visible } from '../run/patch'
@@ -13,9 +14,6 @@ import { Ago, Button, Confirm, cx, Dialog, Empty, ErrorNote, Field, SearchBox, S
 import { toast } from '../ui/toast'
 import { useTitle } from './title'
 
-/** What comes with the program belongs to nobody in the workspace. */
-const builtIn = (h: HarnessEntry): boolean => h.owner === 'builtin' || h.owner === '' || h.owner === '_shared'
-
 export function Harnesses() {
   useTitle('Harnesses')
   const { data, error, refetch } = useQuery(harnessesQuery)
@@ -23,7 +21,7 @@ export function Harnesses() {
   const [find, setFind] = useState('')
   const [, navigate] = useLocation()
   const may = useMay('viewer', 'write')
-  const rows = (data ?? []).filter((h) => h.id.toLowerCase().includes(find.trim().toLowerCase()))
+  const rows = [...(data ?? []), ...(data ? builtins(data) : [])].filter((h) => h.id.toLowerCase().includes(find.trim().toLowerCase()))
   const columns: Column<HarnessEntry>[] = [
     {
       id: 'id',
@@ -38,14 +36,14 @@ export function Harnesses() {
     { id: 'kind', header: 'Kind', by: (h) => h.kind, cell: (h) => <span className="tag">{h.kind ?? h.category ?? '–'}</span> },
     { id: 'latest', header: 'Latest', by: (h) => h.latestVersion, cell: (h) => <code>{h.latestVersion}</code> },
     { id: 'versions', header: 'Versions', numeric: true, by: (h) => h.versionCount, cell: (h) => h.versionCount },
-    { id: 'owner', header: 'From', by: (h) => h.owner, cell: (h) => <span className="dim">{builtIn(h) ? 'comes with Everdict' : (h.latestCreatedBy ?? h.createdBy ?? 'this workspace')}</span> },
-    { id: 'updated', header: 'Changed', by: (h) => Date.parse(h.updatedAt), cell: (h) => (builtIn(h) ? <span className="faint">–</span> : <Ago at={h.updatedAt} />) },
+    { id: 'owner', header: 'From', by: (h) => h.owner, cell: (h) => <span className="dim">{isBuiltin(h) ? 'comes with Everdict' : (h.latestCreatedBy ?? h.createdBy ?? 'this workspace')}</span> },
+    { id: 'updated', header: 'Changed', by: (h) => Date.parse(h.updatedAt) || 0, cell: (h) => (isBuiltin(h) ? <span className="faint">–</span> : <Ago at={h.updatedAt} />) },
   ]
   return (
     <div className="page">
       <div className="page-head">
         <h1>Harnesses</h1>
-        {data && <span className="sub">{plural(data.length, 'harness', 'harnesses')}</span>}
+        {data && <span className="sub">{data.length === 0 ? 'none of your own yet' : `${plural(data.length, 'harness', 'harnesses')} of your own`}</span>}
         <div className="actions">
           {data && data.length > 6 && <SearchBox value={find} onChange={setFind} label="Find a harness" />}
           {may && (
@@ -151,7 +149,7 @@ function Register({ onClose, from }: { onClose: () => void; from?: unknown }) {
 export function Harness({ id }: { id: string }) {
   useTitle(id)
   const { data: all, error } = useQuery(harnessesQuery)
-  const entry = all?.find((h) => h.id === id)
+  const entry = all && [...all, ...builtins(all)].find((h) => h.id === id)
   const [chosen, setVersion] = useState('')
   const version = chosen || entry?.latestVersion || ''
   const [base, setBase] = useState('')
@@ -186,7 +184,7 @@ export function Harness({ id }: { id: string }) {
           <Link className="button" href={`/ui/runs?harness=${seg(id)}`}>
             Its runs
           </Link>
-          {may && !builtIn(entry) && spec && (
+          {may && !isBuiltin(entry) && spec && (
             <Button onClick={() => setAdding(true)}>
               <Plus size={15} aria-hidden /> New version
             </Button>
@@ -220,7 +218,7 @@ export function Harness({ id }: { id: string }) {
               <h2 className="grow">
                 {id}@{version}
               </h2>
-              {!builtIn(entry) && may && (
+              {!isBuiltin(entry) && may && (
                 <Button look="bare small danger" onClick={() => setDeleting(true)}>
                   Delete this version
                 </Button>

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { useState, type FormEvent } from 'react'
 import { useLocation } from 'wouter'
 import { change } from '../data/client'
+import { builtins, isBuiltin } from '../data/builtin'
 import { harnessesQuery, runnersQuery, runtimesQuery } from '../data/queries'
 import type { RunRequest } from '../data/types'
 import { Button, ErrorNote, Field, Segments } from '../ui/parts'
@@ -112,9 +113,9 @@ export function NewRun() {
               <Field label="Harness" hint="The agent under evaluation.">
                 {(id) => (
                   <select id={id} className="select" value={draft.harness} onChange={(e) => set({ harness: e.target.value })}>
-                    {(harnesses ?? []).flatMap((h) => [
+                    {[...(harnesses ?? []), ...builtins(harnesses ?? [])].flatMap((h) => [
                       <option key={h.id} value={h.id}>
-                        {h.id} (latest: {h.latestVersion})
+                        {h.id} ({isBuiltin(h) ? 'built in' : `latest: ${h.latestVersion}`})
                       </option>,
                       ...h.versions.filter((v) => v !== h.latestVersion).map((v) => (
                         <option key={`${h.id}@${v}`} value={`${h.id}@${v}`}>

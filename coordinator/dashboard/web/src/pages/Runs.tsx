@@ -5,6 +5,7 @@ import { Link, useLocation, useSearchParams } from 'wouter'
 import { useQuery } from '@tanstack/react-query'
 import { useMover } from '../app/keys'
 import { count, duration, plural, short, shortId, usd } from '../data/format'
+import { builtins } from '../data/builtin'
 import { feed } from '../data/feed'
 import { failureWords, over } from '../data/outcome'
 import { harnessesQuery, runtimesQuery } from '../data/queries'
@@ -134,7 +135,7 @@ function Filters({ filter, set, active }: { filter: RunFilter; set: (f: RunFilte
         <div className="filter-search">
           <SearchBox value={id} onChange={setId} label="Run id" placeholder="Run id, or its beginning" />
         </div>
-        <div className="filter-select">{select('harness', 'Harness', (harnesses ?? []).map((h) => [h.id, h.id]))}</div>
+        <div className="filter-select">{select('harness', 'Harness', [...(harnesses ?? []), ...builtins(harnesses ?? [])].map((h) => [h.id, h.id]))}</div>
         <Button look="small bare" aria-expanded={more} onClick={() => setMore(!more)}>
           <ListFilter size={14} aria-hidden /> More filters
         </Button>

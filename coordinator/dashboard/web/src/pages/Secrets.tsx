@@ -83,7 +83,7 @@ function Refs({ s }: { s: Row }) {
   return (
     <span className="tags">
       {s.refs.slice(0, 4).map((r, i) => {
-        const text = `${r.label}${r.version ? `@${r.version}` : ''}`
+        const text = r.label
         const href = r.kind === 'runtime' ? `/ui/runtimes/${seg(r.resourceId ?? r.label)}` : r.kind === 'harness' ? `/ui/harnesses/${seg(r.resourceId ?? r.label)}` : undefined
         return href ? (
           <Link key={i} href={href} className="tag" title={`${r.kind}, ${r.field}`}>

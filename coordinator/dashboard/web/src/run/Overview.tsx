@@ -226,7 +226,7 @@ function Where({ run }: { run: Run }) {
           <Fact name="Limits">
             {Object.entries(x.limits).map(([k, v]) => (
               <span key={k} className="tag">
-                {k} {String(v)}
+                {k} {k === 'memory' && typeof v === 'number' ? bytes(v) : String(v)}
               </span>
             ))}
           </Fact>

@@ -76,7 +76,7 @@ export function Waiting({ run }: { run: Run }) {
           Waiting <Elapsed since={run.createdAt} />.
         </strong>{' '}
         <span className="wrap">{reason ? `${visible(reason)}.` : 'A runner takes it as soon as one is free.'}</span>
-        {run.placement?.queueDeadline && (
+        {run.placement?.queueDeadline && !reason?.includes('unschedulable') && (
           <span className="faint">
             {' '}
             If nobody has taken it, it fails <Ago at={run.placement.queueDeadline} />.
