@@ -185,6 +185,31 @@ describe('a run', () => {
     await page.check()
   })
 
+  test('its evidence is downloaded, and its request copied as curl', async (t) => {
+    const id = await submit('evidence', 'run printf "one\\ntwo\\n"\ncreate a.txt x')
+    await settled(ws.api, id)
+    const page = await open(t, id)
+    await page.getByRole('tab', { name: /Log/ }).locator('.count').waitFor()
+    const text = async (name) => {
+      await page.locator('.menu > summary').click()
+      const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name }).click()])
+      let all = ''
+      for await (const chunk of await download.createReadStream()) all += chunk
+      return all
+    }
+    assert.equal(await text('Log, as it was written'), 'one\ntwo\n')
+    assert.match(await text('Diff, for git apply --binary'), /^diff --git a\/a\.txt b\/a\.txt/)
+    assert.ok((await text('Trace, a line per event')).trim().split('\n').every((l) => JSON.parse(l).kind))
+    await page.getByRole('button', { name: 'Copy as curl' }).click()
+    const command = await page.evaluate(() => navigator.clipboard.readText())
+    const child = spawn('bash', ['-c', command], { stdio: ['ignore', 'pipe', 'pipe'] })
+    let answer = ''
+    child.stdout.on('data', (d) => (answer += d))
+    await new Promise((resolve) => child.once('close', resolve))
+    assert.equal((await settled(ws.api, JSON.parse(answer).runId)).caseId, 'evidence', command)
+    await page.check()
+  })
+
   test('a log is searched and moved through', async (t) => {
     const id = await submit('long-log', 'run seq 1 200000; echo needle in the hay; seq 1 200000')
     await settled(ws.api, id)
@@ -270,11 +295,27 @@ test('the list of runs is live, filtered, and moved through with the keyboard', 
   await page.getByRole('dialog', { name: 'Keyboard' }).waitFor()
   await page.keyboard.press('Escape')
   await page.getByRole('dialog').waitFor({ state: 'detached' })
+  await page.getByRole('button', { name: 'Keyboard' }).click()
+  await page.getByRole('dialog', { name: 'Keyboard' }).waitFor()
+  await page.getByRole('button', { name: 'Close' }).click()
   for (const [key, path] of [['t', '/ui/runtimes'], ['u', '/ui/runners'], ['a', '/ui/harnesses'], ['s', '/ui/secrets'], ['k', '/ui/keys'], [',', '/ui/settings'], ['h', '/']]) {
     await page.keyboard.press('g')
     await page.keyboard.press(key)
     await page.waitForURL((u) => u.pathname === path)
   }
+  await page.check()
+})
+
+test('without a stream the lists are read again and again', async (t) => {
+  const { name, api } = workspace()
+  await coordinator.connect(api, `${name}-bench`)
+  const page = await openPage(browser, coordinator.url, { workspace: name, allow: [/status of 404/] })
+  t.after(() => page.context().close())
+  await page.route('**/events', (route) => route.fulfill({ status: 404, body: 'a proxy that does not know it' }))
+  await page.goto(`${coordinator.url}/ui/runs`)
+  await page.locator('.link-state', { hasText: 'Refreshing every 5 s' }).waitFor()
+  const { runId } = await api('POST', '/runs', scripted('seen-anyway', 'say hi'))
+  await page.locator(`[data-run="${runId}"]`, { hasText: 'Ungraded' }).waitFor()
   await page.check()
 })
 

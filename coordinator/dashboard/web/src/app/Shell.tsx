@@ -43,8 +43,9 @@ export function Shell({ children }: { children: ReactNode }) {
   const [location] = useLocation()
   const [open, setOpen] = useState(false)
   const session = useSession()
-  const { data: summary } = useQuery(summaryQuery)
-  const { updated } = useStore(feed)
+  const { updated, state } = useStore(feed)
+  // A run's page has no stream of the workspace: its numbers are read now and then.
+  const { data: summary } = useQuery({ ...summaryQuery, refetchInterval: state === 'off' ? 15_000 : false })
   useEffect(() => setOpen(false), [location])
   const running = summary?.runs.running ?? 0
   const held = summary?.runs.suspended ?? 0
@@ -97,7 +98,7 @@ export function Shell({ children }: { children: ReactNode }) {
         </div>
         <div className="side-foot">
           <LinkState />
-          <button type="button" className="button bare small keys-button" onClick={() => dispatchEvent(new KeyboardEvent('keydown', { key: '?' }))}>
+          <button type="button" className="button bare small keys-button" onClick={() => document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '?', bubbles: true }))}>
             <Keyboard size={14} aria-hidden /> Keyboard <kbd aria-hidden>?</kbd>
           </button>
           <div className="who">

@@ -3,7 +3,7 @@ const key = 'everdict.workspace'
 const fallback = 'default'
 
 let chosen = read()
-let inHeader = false
+let named = false
 
 function read(): string {
   try {
@@ -16,7 +16,11 @@ function read(): string {
 export const workspace = {
   /** Whether requests name it: only without login. */
   use(on: boolean): void {
-    inHeader = on
+    named = on
+  },
+  /** Whether requests have to name a workspace that is not the one without a name. */
+  get inHeader(): boolean {
+    return named && chosen !== fallback
   },
   get name(): string {
     return chosen
@@ -30,6 +34,6 @@ export const workspace = {
     }
   },
   header(): Record<string, string> {
-    return inHeader ? { 'x-everdict-tenant': chosen } : {}
+    return named ? { 'x-everdict-tenant': chosen } : {}
   },
 }
