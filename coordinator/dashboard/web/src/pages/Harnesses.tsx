@@ -12,6 +12,7 @@ import { visible } from '../run/patch'
 import { DataTable, type Column } from '../ui/DataTable'
 import { Ago, Button, Confirm, cx, Dialog, Empty, ErrorNote, Field, SearchBox, Skeleton, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
+import { parseJson, useAct } from '../ui/useAct'
 import { useTitle } from './title'
 
 export function Harnesses() {
@@ -80,31 +81,17 @@ const example = {
 function Register({ onClose, from }: { onClose: () => void; from?: unknown }) {
   const [, navigate] = useLocation()
   const [json, setJson] = useState(JSON.stringify(from ?? example, null, 2))
-  const [busy, setBusy] = useState('')
-  const [error, setError] = useState<unknown>()
+  const { busy, error, act } = useAct()
   const [valid, setValid] = useState<Validation>()
-  const body = (): unknown => {
-    try {
-      return JSON.parse(json)
-    } catch (cause) {
-      throw new Error(`This is not JSON: ${(cause as Error).message}`)
-    }
-  }
-  const act = async (what: string, fn: () => Promise<void>) => {
-    setBusy(what)
-    setError(undefined)
-    setValid(undefined)
-    try {
-      await fn()
-    } catch (e) {
-      setError(e)
-    }
-    setBusy('')
-  }
+  const check = () =>
+    act('check', async () => {
+      setValid(undefined)
+      setValid(await change<Validation>('POST', '/harnesses/validate', parseJson(json)))
+    })
   const submit = (e: FormEvent) => {
     e.preventDefault()
     void act('register', async () => {
-      const r = await change<Registered>('POST', '/harnesses', body())
+      const r = await change<Registered>('POST', '/harnesses', parseJson(json))
       void client.invalidateQueries({ queryKey: ['harnesses'] })
       toast.done(`${r.id} ${r.version} is registered.`)
       onClose()
@@ -117,7 +104,7 @@ function Register({ onClose, from }: { onClose: () => void; from?: unknown }) {
       onClose={onClose}
       foot={
         <>
-          <Button busy={busy === 'check'} disabled={busy !== ''} onClick={() => void act('check', async () => setValid(await change<Validation>('POST', '/harnesses/validate', body())))}>
+          <Button busy={busy === 'check'} disabled={busy !== ''} onClick={() => void check()}>
             Check
           </Button>
           <span className="grow" />

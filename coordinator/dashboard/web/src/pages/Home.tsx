@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { Hand, Hourglass, Plus } from 'lucide-react'
 import { lazy, Suspense, useEffect, useMemo, type ReactNode } from 'react'
-import { Link, useLocation } from 'wouter'
+import { Link } from 'wouter'
 import { feed } from '../data/feed'
 import { bytes, count, dash, plural, short, usd } from '../data/format'
 import { summaryQuery } from '../data/queries'
@@ -10,7 +10,7 @@ import { useStore } from '../data/store'
 import type { Outcomes, PoolUse, Summary } from '../data/types'
 import { Ago, cx, Empty, ErrorNote, Meter, Skeleton } from '../ui/parts'
 import { FirstSteps } from './FirstSteps'
-import { poolName, RunCells, RunHead } from './Runs'
+import { poolName, RunHead, RunRow } from './Runs'
 import { useTitle } from './title'
 
 const HoursChart = lazy(() => import('./HoursChart').then((m) => ({ default: m.HoursChart })))
@@ -146,7 +146,6 @@ function Overview({ summary: s, recent }: { summary: Summary; recent: RunList })
 const oldest = (s: Summary): string | undefined => s.waiting.flatMap((w) => w.since ?? []).sort()[0]
 
 function RecentRows({ list }: { list: RunList }) {
-  const [, navigate] = useLocation()
   if (list.error) return <ErrorNote error={list.error} retry={() => void list.refresh()} />
   if (!list.loaded) return <Skeleton rows={5} />
   if (list.rows.length === 0) return <Empty title="No runs yet" />
@@ -155,21 +154,7 @@ function RecentRows({ list }: { list: RunList }) {
       <RunHead />
       <div role="rowgroup">
         {list.rows.slice(0, 12).map((run) => (
-          <div
-            key={run.id}
-            role="row"
-            data-row=""
-            tabIndex={0}
-            className="runs-row link"
-            onClick={(e) => {
-              if (!(e.target as HTMLElement).closest('a')) navigate(`/ui/runs/${run.id}`)
-            }}
-            onKeyDown={(e) => {
-              if (e.key === 'Enter' && e.target === e.currentTarget) navigate(`/ui/runs/${run.id}`)
-            }}
-          >
-            <RunCells run={run} />
-          </div>
+          <RunRow key={run.id} run={run} />
         ))}
       </div>
     </div>

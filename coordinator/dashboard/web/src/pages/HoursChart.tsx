@@ -3,6 +3,7 @@ import { useEffect, useRef } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import { clock } from '../data/format'
+import { colourOf } from '../ui/colour'
 import type { Summary } from '../data/types'
 
 type Hour = Summary['hours'][number]
@@ -22,8 +23,8 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
     let plot: uPlot | undefined
     const draw = () => {
       plot?.destroy()
-      const style = getComputedStyle(el)
-      const colour = (name: string) => style.getPropertyValue(name).trim()
+      const colour = (name: string) => colourOf(el, name)
+      const font = `11px ${getComputedStyle(el).fontFamily}`
       const at = hours.map((h) => Date.parse(h.at!) / 1000)
       // The tallest first, each covered by the next: the sums from the bottom up.
       const sums = parts.map((_, i) => hours.map((h) => parts.slice(0, i + 1).reduce((n, [, , of]) => n + of(h), 0)))
@@ -40,8 +41,8 @@ export function HoursChart({ hours }: { hours: Hour[] }) {
           scales: { x: { time: true, range: [at[0]!, at.at(-1)! + 3600] }, y: { range: [0, top * 1.08] } },
           series: [{}, ...order.map((i) => ({ label: parts[i]![0], fill: colour(parts[i]![1]), width: 0, paths: bars, points: { show: false } }))],
           axes: [
-            { stroke: colour('--text-3'), grid: { show: false }, ticks: { show: false }, font: `11px ${colour('--font')}`, size: 26, space: 64, values: (_, ticks) => ticks.map((t) => clock(new Date(t * 1000))) },
-            { stroke: colour('--text-3'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, font: `11px ${colour('--font')}`, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000], space: 34 },
+            { stroke: colour('--text-3'), grid: { show: false }, ticks: { show: false }, font, size: 26, space: 64, values: (_, ticks) => ticks.map((t) => clock(new Date(t * 1000))) },
+            { stroke: colour('--text-3'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false }, font, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 10000], space: 34 },
           ],
           hooks: {
             setCursor: [

@@ -7,6 +7,7 @@ import { builtins, isBuiltin } from '../data/builtin'
 import { harnessesQuery, runnersQuery, runtimesQuery } from '../data/queries'
 import type { RunRequest } from '../data/types'
 import { Button, ErrorNote, Field, Segments } from '../ui/parts'
+import { parseJson } from '../ui/useAct'
 import { useTitle } from './title'
 
 interface Draft {
@@ -70,12 +71,7 @@ export function NewRun() {
     setBusy(true)
     setError(undefined)
     try {
-      let body: unknown
-      try {
-        body = form === 'json' ? JSON.parse(json) : requestOf(draft)
-      } catch (cause) {
-        throw new Error(`This is not JSON: ${(cause as Error).message}`)
-      }
+      const body = form === 'json' ? parseJson(json) : requestOf(draft)
       const run = await change<{ runId: string }>('POST', '/runs', body)
       navigate(`/ui/runs/${run.runId}`)
     } catch (cause) {

@@ -1,6 +1,6 @@
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ListFilter, Play, Plus, X } from 'lucide-react'
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type ComponentProps } from 'react'
 import { Link, useLocation, useSearchParams } from 'wouter'
 import { useQuery } from '@tanstack/react-query'
 import { useMover } from '../app/keys'
@@ -159,7 +159,6 @@ function Filters({ filter, set, active }: { filter: RunFilter; set: (f: RunFilte
 }
 
 function Rows({ list }: { list: RunList }) {
-  const [, navigate] = useLocation()
   const scroller = useRef<HTMLDivElement>(null)
   const active = useRef(-1)
   const rows = list.rows
@@ -196,28 +195,16 @@ function Rows({ list }: { list: RunList }) {
           {items.map((v) => {
             const run = rows[v.index]!
             return (
-              <div
+              <RunRow
                 key={v.key}
-                role="row"
+                run={run}
                 aria-rowindex={v.index + 2}
                 data-index={v.index}
-                data-row=""
-                data-run={run.id}
-                tabIndex={0}
-                className="runs-row link"
                 style={{ transform: `translateY(${v.start}px)` }}
                 onFocus={() => {
                   active.current = v.index
                 }}
-                onClick={(e) => {
-                  if (!(e.target as HTMLElement).closest('a')) navigate(`/ui/runs/${run.id}`)
-                }}
-                onKeyDown={(e) => {
-                  if (e.key === 'Enter' && e.target === e.currentTarget) navigate(`/ui/runs/${run.id}`)
-                }}
-              >
-                <RunCells run={run} />
-              </div>
+              />
             )
           })}
         </div>
@@ -246,8 +233,30 @@ export function RunHead() {
   )
 }
 
-/** The cells of one run. */
-export function RunCells({ run }: { run: Run }) {
+/** One run of a list, here and on the home page: the row leads to it, and so does its name. */
+export function RunRow({ run, ...rest }: { run: Run } & ComponentProps<'div'> & { 'data-index'?: number }) {
+  const [, navigate] = useLocation()
+  return (
+    <div
+      {...rest}
+      role="row"
+      data-row=""
+      data-run={run.id}
+      tabIndex={0}
+      className="runs-row link"
+      onClick={(e) => {
+        if (!(e.target as HTMLElement).closest('a')) navigate(`/ui/runs/${run.id}`)
+      }}
+      onKeyDown={(e) => {
+        if (e.key === 'Enter' && e.target === e.currentTarget) navigate(`/ui/runs/${run.id}`)
+      }}
+    >
+      <RunCells run={run} />
+    </div>
+  )
+}
+
+function RunCells({ run }: { run: Run }) {
   const h = run.resolvedHarness ?? run.harness
   return (
     <>

@@ -10,6 +10,7 @@ import type { Inspection, IssuedPoolToken, Pool, PoolToken, Probe, Registered, R
 import { DataTable, type Column } from '../ui/DataTable'
 import { Ago, Badge, Button, Confirm, Dialog, Empty, ErrorNote, Field, Meter, Segments, Skeleton, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
+import { parseJson, useAct } from '../ui/useAct'
 import { stateOf } from './Runners'
 import { useTitle } from './title'
 
@@ -130,8 +131,7 @@ function Register({ onClose }: { onClose: () => void }) {
   const [way, setWay] = useState<'form' | 'json'>('form')
   const [spec, setSpec] = useState<Record<string, unknown>>({ kind: 'local', id: '', version: '1.0.0', maxConcurrent: 20 })
   const [json, setJson] = useState('')
-  const [busy, setBusy] = useState('')
-  const [error, setError] = useState<unknown>()
+  const { busy, error, act } = useAct()
   const [probe, setProbe] = useState<Probe>()
   const [valid, setValid] = useState<RuntimeValidation>()
   const kind = spec['kind'] as Kind
@@ -143,28 +143,11 @@ function Register({ onClose }: { onClose: () => void }) {
     setProbe(undefined)
     setValid(undefined)
   }
-  const body = (): unknown => {
-    if (way === 'form') return spec
-    try {
-      return JSON.parse(json)
-    } catch (cause) {
-      throw new Error(`This is not JSON: ${(cause as Error).message}`)
-    }
-  }
-  const act = async (what: string, fn: () => Promise<void>) => {
-    setBusy(what)
-    setError(undefined)
-    setProbe(undefined)
-    setValid(undefined)
-    try {
-      await fn()
-    } catch (e) {
-      setError(e)
-    }
-    setBusy('')
-  }
+  const body = (): unknown => (way === 'form' ? spec : parseJson(json))
   const test = () =>
     act('probe', async () => {
+      setProbe(undefined)
+      setValid(undefined)
       const v = await change<RuntimeValidation>('POST', '/runtimes/validate', body())
       if (!v.ok || v.missingSecrets?.length) setValid(v)
       if (v.ok) setProbe(await change<Probe>('POST', '/runtimes/probe', body()))
@@ -298,18 +281,8 @@ export function Runtime({ id }: { id: string }) {
   const { data: pools } = useQuery({ ...poolsQuery, refetchInterval: 10_000 })
   const pool = pools?.find((p) => p.runtime === id)
   const [probe, setProbe] = useState<Probe>()
-  const [busy, setBusy] = useState('')
-  const [failed, setFailed] = useState<unknown>()
-  const test = async () => {
-    setBusy('probe')
-    setFailed(undefined)
-    try {
-      setProbe(await change<Probe>('POST', '/runtimes/probe', { id, version: entry?.latestVersion }))
-    } catch (e) {
-      setFailed(e)
-    }
-    setBusy('')
-  }
+  const { busy, error: failed, act } = useAct()
+  const test = () => act('probe', async () => setProbe(await change<Probe>('POST', '/runtimes/probe', { id, version: entry?.latestVersion })))
   if (error) return <div className="page"><ErrorNote error={error} /></div>
   if (!entries) return <div className="page"><Skeleton rows={8} /></div>
   if (!entry) {

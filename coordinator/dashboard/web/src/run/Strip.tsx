@@ -1,6 +1,7 @@
 /** The whole trace at a glance: when what happened, and when nothing did. A click goes there. */
 import { useEffect, useRef, useState } from 'react'
 import { duration } from '../data/format'
+import { colourOf } from '../ui/colour'
 import type { Item, Kind } from './trace'
 
 const lanes: Kind[] = ['message', 'model', 'tool', 'error']
@@ -73,12 +74,12 @@ function paint(el: HTMLCanvasElement, items: Item[], width: number, first: numbe
   el.height = height * ratio
   c.scale(ratio, ratio)
   c.clearRect(0, 0, width, height)
-  const style = getComputedStyle(el)
+  const box = el.parentElement!
   const ink: Record<string, string> = {
-    message: style.getPropertyValue('--accent'),
-    model: style.getPropertyValue('--hold-fill'),
-    tool: style.getPropertyValue('--active-fill'),
-    error: style.getPropertyValue('--bad-fill'),
+    message: colourOf(box, '--accent'),
+    model: colourOf(box, '--hold-fill'),
+    tool: colourOf(box, '--active-fill'),
+    error: colourOf(box, '--bad-fill'),
   }
   const rowHeight = height / lanes.length
   // One mark for a pixel of a lane is all that can be seen.
