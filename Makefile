@@ -8,7 +8,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 BIN ?= bin
 
-.PHONY: help build dashboard job-runner static demo test test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner static demo test test-browser screenshots test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,15 @@ demo: build ## start a coordinator and a runner, submit a run with curl, show it
 
 test: tools ## run the tests; ends with one line that counts them (SUITES="go k8s" adds those of a cluster)
 	-@./e2e/docker.sh # without an engine its tests fail, and the others run
+	-@$(MAKE) --no-print-directory test-browser # counted in the last line of all tests
 	./e2e/test.sh
+
+test-browser: build ## run the dashboard's tests in a real browser
+	./e2e/browser/test.sh
+
+screenshots: build ## pictures of every page of the dashboard into .cache/screenshots
+	@./e2e/browser/deps.sh
+	node e2e/browser/screenshots.mjs
 
 test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear it down (KEEP=1 keeps it)
 	./e2e/k8s/test.sh
@@ -74,6 +82,7 @@ lint: ## gofmt and vet, for every supported system
 
 deps: tools ## install and start what the build and the tests need and is missing
 	@./e2e/docker.sh
+	@./e2e/browser/deps.sh
 
 tools:
 	@./e2e/tools.sh
