@@ -42,9 +42,8 @@ static: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh
 
-test: tools ## run the tests; ends with one line that counts them (SUITES="go k8s" adds those of a cluster)
+test: tools ## run the tests; ends with one line that counts them (SUITES="browser go k8s" adds those of a cluster)
 	-@./e2e/docker.sh # without an engine its tests fail, and the others run
-	-@$(MAKE) --no-print-directory test-browser # counted in the last line of all tests
 	./e2e/test.sh
 
 test-browser: build ## run the dashboard's tests in a real browser

@@ -2,14 +2,16 @@
 # Runs the tests and ends with one plain line: N passed, N failed, N skipped.
 # Arguments go to go test. SUITES says which there are to run, in this order:
 #
+#   browser  the dashboard in a real browser (make test-browser)
 #   go       every Go test that needs no cluster
 #   k8s      the tests that need a real Kubernetes (make test-k8s)
 #
-# Default: go. A suite leaves what its tests said in .cache/test-SUITE*.jsonl.
+# Default: browser go. A suite leaves what its tests said in .cache/test-SUITE*.jsonl, or
+# their count in .cache/count-SUITE.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .cache
-rm -f .cache/test*.jsonl
+rm -f .cache/test*.jsonl .cache/count-*
 
 status=0 broken=()
 
@@ -21,9 +23,13 @@ run() {
 		-timeout "${TEST_TIMEOUT:-14m}" "$@" || status=1
 }
 
+suite_browser() {
+	make --no-print-directory test-browser || status=1
+}
+
 suite_go() {
 	local bad light
-	bad=$(gofmt -l .) && [ -z "$bad" ] || { echo "not formatted: $bad"; status=1; }
+	bad=$(git ls-files -z "*.go" | xargs -0 gofmt -l) && [ -z "$bad" ] || { echo "not formatted: $bad"; status=1; }
 	go vet ./... || status=1
 	# Packages that fill the machine with processes and containers, one at a time and
 	# after the others: side by side they would measure each other.
@@ -39,11 +45,11 @@ suite_k8s() {
 		./e2e/k8s/test.sh "$@" || status=1
 }
 
-for suite in ${SUITES:-go}; do
+for suite in ${SUITES:-browser go}; do
 	declare -F "suite_$suite" >/dev/null || { echo "there is no suite $suite" >&2; exit 2; }
 	before=$status status=0
 	"suite_$suite" "$@"
-	if [ "$status" -ne 0 ] && ! grep -qs '"Action":"fail".*"Test":' .cache/test-"$suite"*.jsonl; then
+	if [ "$status" -ne 0 ] && [ ! -s ".cache/count-$suite" ] && ! grep -qs '"Action":"fail".*"Test":' .cache/test-"$suite"*.jsonl; then
 		broken+=("$suite") # what failed was no test: the build, vet, the cluster
 	fi
 	status=$((before | status))
@@ -51,6 +57,11 @@ done
 
 count() { cat .cache/test-*.jsonl 2>/dev/null | grep -c "\"Action\":\"$1\".*\"Test\":" || true; }
 passed=$(count pass) failed=$(count fail) skipped=$(count skip)
+for file in .cache/count-*; do
+	[ -s "$file" ] || continue
+	read -r p f s <"$file"
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+done
 for suite in "${broken[@]}"; do
 	echo "$suite failed outside of its tests"
 	failed=$((failed + 1))
