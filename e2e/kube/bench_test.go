@@ -21,11 +21,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -93,6 +93,7 @@ func (k *bench) proxy() string {
 		forward.ServeHTTP(w, r)
 	}))
 	k.Cleanup(func() {
+		k.p.Kill() // it would come back again and again
 		s.CloseClientConnections()
 		s.Close()
 	})
@@ -168,35 +169,31 @@ type slots struct {
 func (k *bench) follow() *slots {
 	k.Helper()
 	s := &slots{live: map[string]bool{}}
-	ctx, stop := context.WithCancel(context.Background())
-	k.Cleanup(stop)
-	c := kubernetesClient(k)
-	pods, err := c.CoreV1().Pods(k.ns).Watch(ctx, metav1.ListOptions{})
+	done := make(chan struct{})
+	k.Cleanup(func() { close(done) })
+	all := informers.NewSharedInformerFactoryWithOptions(kubernetesClient(k), 0, informers.WithNamespace(k.ns))
+	pods, jobs := all.Core().V1().Pods().Informer(), all.Batch().V1().Jobs().Informer()
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.pod(o, false) },
+		UpdateFunc: func(_, o any) { s.pod(o, false) },
+		DeleteFunc: func(o any) { s.pod(o, true) },
+	})
+	if err == nil {
+		_, err = jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.job() }})
+	}
 	if err != nil {
 		k.Fatal(err)
 	}
-	jobs, err := c.BatchV1().Jobs(k.ns).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		k.Fatal(err)
-	}
-	go func() {
-		for e := range pods.ResultChan() {
-			if p, ok := e.Object.(*corev1.Pod); ok {
-				s.pod(p, e.Type == watch.Deleted)
-			}
-		}
-	}()
-	go func() {
-		for e := range jobs.ResultChan() {
-			if _, ok := e.Object.(*batchv1.Job); ok && e.Type == watch.Added {
-				s.job()
-			}
-		}
-	}()
+	all.Start(done)
+	all.WaitForCacheSync(done)
 	return s
 }
 
-func (s *slots) pod(p *corev1.Pod, deleted bool) {
+func (s *slots) pod(o any, deleted bool) {
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return // one whose end was missed, and of which the next list knows nothing
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := !deleted && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
@@ -359,13 +356,8 @@ func emptied(tb testing.TB, ns string) {
 // byHand is how long the cluster takes to run a Pod like a unit's, which sleeps.
 func byHand(tb testing.TB, ns string, like *corev1.Pod) time.Duration {
 	tb.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
+	ctx := context.Background()
 	c := kubernetesClient(tb)
-	w, err := c.CoreV1().Pods(ns).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
 	if _, err := c.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "by-hand"}, StringData: map[string]string{"token": "t"}}, metav1.CreateOptions{}); err != nil {
 		tb.Fatal(err)
 	}
@@ -381,14 +373,17 @@ func byHand(tb testing.TB, ns string, like *corev1.Pod) time.Duration {
 	if _, err := c.CoreV1().Pods(ns).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		tb.Fatal(err)
 	}
-	var took time.Duration
-	for e := range w.ResultChan() {
-		p, ok := e.Object.(*corev1.Pod)
-		if ok && p.Name == "by-hand" && len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil {
-			took = time.Since(began)
+	for {
+		p, err := c.CoreV1().Pods(ns).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Running != nil {
 			break
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
+	took := time.Since(began)
 	zero := int64(0)
 	if err := c.CoreV1().Pods(ns).Delete(ctx, "by-hand", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		tb.Fatal(err)
@@ -427,7 +422,6 @@ func BenchmarkLongQueue(b *testing.B) {
 		b.ReportMetric(float64(calls)/float64(ended), "calls/run")
 		b.ReportMetric(float64(ended), "runs-in-60s")
 	}
-	k.p.Kill() // its units go with their namespace
 }
 
 // waiting is when n units of a runtime are on the cluster.
