@@ -13,12 +13,12 @@ BIN ?= bin
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# What the dashboard is built from. Without npm, or in a checkout without its sources, the program is built without it
+# What the dashboard is built from. Without npm and Node.js 20.19 or newer, or in a checkout without its sources, the program is built without it
 # and says so at /.
 WEB := coordinator/dashboard/web
 DIST := coordinator/dashboard/dist
 WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print 2>/dev/null)
-NPM := $(shell command -v npm 2>/dev/null)
+NPM := $(shell node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && command -v npm)
 
 dashboard: ## build the dashboard, which the next build embeds (needs npm)
 	@[ -e $(WEB)/package.json ] || { echo "there is no $(WEB)/package.json" >&2; exit 1; }

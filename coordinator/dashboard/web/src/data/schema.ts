@@ -17,6 +17,7 @@ export interface components {
             /** Format: int64 */
             attempt: number;
             endedAt?: components["schemas"]["Time"];
+            handedOut?: components["schemas"]["HandedOut"];
             lateAt?: components["schemas"]["Time"];
             leasedAt?: components["schemas"]["Time"];
             message?: string;
@@ -210,6 +211,10 @@ export interface components {
             /** @description the same for single metrics of it */
             metrics?: components["schemas"]["MetricSpec"][];
         };
+        HandedOut: {
+            by?: string;
+            until: components["schemas"]["Time"];
+        };
         HarnessEntry: {
             category?: string;
             createdAt: components["schemas"]["Time"];
@@ -219,6 +224,7 @@ export interface components {
             latestCreatedBy?: string;
             latestVersion: string;
             owner: string;
+            private?: boolean;
             templateId?: string;
             templateVersion?: string;
             updatedAt: components["schemas"]["Time"];
@@ -374,6 +380,15 @@ export interface components {
             joinCommand?: string;
             poolToken: components["schemas"]["PoolToken"];
             token: string;
+        };
+        Job: {
+            case: components["schemas"]["Case"];
+            env?: {
+                [key: string]: string;
+            };
+            harness: components["schemas"]["HarnessSpec"];
+            runId: string;
+            workspace: string;
         };
         JoinRequest: {
             /** @description a name to show for the machine */
@@ -555,6 +570,28 @@ export interface components {
             runner: components["schemas"]["Runner"];
             token: string;
         };
+        Payload: {
+            /** Format: int64 */
+            attempt: number;
+            job: components["schemas"]["Job"];
+            leaseToken: string;
+            runnerToken: string;
+            version: number;
+        };
+        PayloadDelivery: {
+            /** @description the result: the JSON after __EVERDICT_RESULT__ in what job-runner printed */
+            result: unknown;
+        };
+        PayloadRequest: {
+            /** @description how long the payload may be out, in seconds; default 86400 (a day), at most 604800. A run whose result is not there by then has failed */
+            expiresInSec?: number;
+        };
+        PayloadResult: {
+            /** Format: int64 */
+            attempt: number;
+            late?: boolean;
+            runId: string;
+        };
         Pinned: {
             base: string;
             id: string;
@@ -668,6 +705,7 @@ export interface components {
         };
         Registered: {
             id: string;
+            private?: boolean;
             version: string;
             workspace: string;
         };
@@ -750,6 +788,10 @@ export interface components {
             case: components["schemas"]["Case"];
             /** @description the agent that works on the case */
             harness: components["schemas"]["HarnessRef"];
+            /** @description not supported: gets a warning, because no grader asks a model */
+            judge?: unknown;
+            /** @description not supported: true gets a warning, and usage is what the harness's own trace says */
+            meterUsage?: boolean;
             /** @description what caused the run */
             origin?: components["schemas"]["Origin"];
             /**
@@ -759,8 +801,12 @@ export interface components {
             priority?: "interactive" | "batch";
             /** @description where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it */
             runtime?: string;
+            /** @description not supported: gets a warning, because there are no teams */
+            teamId?: string;
             /** @description a label of one's own to filter runs by */
             trigger?: string;
+            /** @description not supported: a request with one is refused */
+            webhookUrl?: string;
         };
         Runner: {
             arch?: string;
@@ -1018,6 +1064,7 @@ export interface components {
             usage?: components["schemas"]["Usage"];
             verdict?: boolean;
             verdictBasis?: components["schemas"]["VerdictBasis"];
+            warnings?: string[];
         };
         Summary: {
             at: components["schemas"]["Time"];

@@ -10,13 +10,13 @@ import { client, harnessDiffQuery, harnessesQuery, harnessQuery } from '../data/
 import type { HarnessEntry, Registered, Validation } from '../data/types'
 import { visible } from '../run/patch'
 import { DataTable, type Column } from '../ui/DataTable'
-import { Ago, Button, Confirm, cx, Dialog, Empty, ErrorNote, Field, SearchBox, Skeleton, Snippet } from '../ui/parts'
+import { ListPage } from '../ui/ListPage'
+import { Ago, Button, Confirm, cx, Dialog, Empty, ErrorNote, Field, Skeleton, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { parseJson, useAct } from '../ui/useAct'
 import { useTitle } from './title'
 
 export function Harnesses() {
-  useTitle('Harnesses')
   const { data, error, refetch } = useQuery(harnessesQuery)
   const [adding, setAdding] = useState(false)
   const [find, setFind] = useState('')
@@ -41,31 +41,28 @@ export function Harnesses() {
     { id: 'updated', header: 'Changed', by: (h) => Date.parse(h.updatedAt) || 0, cell: (h) => (isBuiltin(h) ? <span className="faint">–</span> : <Ago at={h.updatedAt} />) },
   ]
   return (
-    <div className="page">
-      <div className="page-head">
-        <h1>Harnesses</h1>
-        {data && <span className="sub">{data.length === 0 ? 'none of your own yet' : `${plural(data.length, 'harness', 'harnesses')} of your own`}</span>}
-        <div className="actions">
-          {data && data.length > 6 && <SearchBox value={find} onChange={setFind} label="Find a harness" />}
-          {may && (
-            <Button look="primary" onClick={() => setAdding(true)}>
-              <Plus size={15} aria-hidden /> Register a harness
-            </Button>
-          )}
-        </div>
-      </div>
-      <ErrorNote error={error} retry={() => void refetch()} />
-      <div className="card">
-        {!data ? (
-          !error && <Skeleton />
-        ) : rows.length === 0 ? (
-          <Empty icon={Boxes} title="No harness matches" actions={<Button onClick={() => setFind('')}>Clear the search</Button>} />
-        ) : (
-          <DataTable label="Harnesses" rows={rows} columns={columns} id={(h) => h.id} onOpen={(h) => navigate(`/ui/harnesses/${seg(h.id)}`)} />
-        )}
-      </div>
-      {adding && <Register onClose={() => setAdding(false)} />}
-    </div>
+    <ListPage
+      title="Harnesses"
+      sub={data?.length === 0 ? 'none of your own yet' : data && `${plural(data.length, 'harness', 'harnesses')} of your own`}
+      rows={data}
+      error={error}
+      retry={() => void refetch()}
+      search={{ label: 'Find a harness', value: find, onChange: setFind }}
+      actions={
+        may && (
+          <Button look="primary" onClick={() => setAdding(true)}>
+            <Plus size={15} aria-hidden /> Register a harness
+          </Button>
+        )
+      }
+      beside={adding && <Register onClose={() => setAdding(false)} />}
+    >
+      {rows.length === 0 ? (
+        <Empty icon={Boxes} title="No harness matches" actions={<Button onClick={() => setFind('')}>Clear the search</Button>} />
+      ) : (
+        <DataTable label="Harnesses" rows={rows} columns={columns} id={(h) => h.id} onOpen={(h) => navigate(`/ui/harnesses/${seg(h.id)}`)} />
+      )}
+    </ListPage>
   )
 }
 

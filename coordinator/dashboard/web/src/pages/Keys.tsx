@@ -7,9 +7,9 @@ import { plural } from '../data/format'
 import { client, keysQuery } from '../data/queries'
 import type { IssuedKey, Key } from '../data/types'
 import { DataTable, type Column } from '../ui/DataTable'
-import { Ago, Button, Confirm, Dialog, Empty, ErrorNote, Field, Skeleton, Snippet } from '../ui/parts'
+import { ListPage } from '../ui/ListPage'
+import { Ago, Button, Confirm, Dialog, Empty, ErrorNote, Field, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
-import { useTitle } from './title'
 
 const scopes = [
   ['read', 'see everything that you may see'],
@@ -18,7 +18,6 @@ const scopes = [
 ] as const
 
 export function ApiKeys() {
-  useTitle('API keys')
   const { data, error, refetch } = useQuery(keysQuery)
   const [making, setMaking] = useState(false)
   const [ending, setEnding] = useState<Key>()
@@ -60,48 +59,49 @@ export function ApiKeys() {
     </Button>
   )
   return (
-    <div className="page">
-      <div className="page-head">
-        <h1>API keys</h1>
-        {data && <span className="sub">{plural(data.length, 'key')} of yours</span>}
-        <div className="actions">{add}</div>
-      </div>
-      <ErrorNote error={error} retry={() => void refetch()} />
-      <div className="card">
-        {!data ? (
-          !error && <Skeleton rows={3} />
-        ) : data.length === 0 ? (
-          <Empty icon={KeyRound} title="You have no key" actions={add}>
-            With a key, curl, the CLI and CI act as you: <code>Authorization: Bearer ak_…</code>
-          </Empty>
-        ) : (
-          <DataTable label="API keys" rows={data} columns={columns} id={(k) => k.id} sort={{ id: 'created', desc: true }} />
-        )}
-      </div>
-      {making && <Make onClose={() => setMaking(false)} />}
-      {ending && (
-        <Confirm
-          title={`End ${ending.label || ending.prefix + '…'}?`}
-          action="End the key"
-          error={failed}
-          onClose={() => {
-            setEnding(undefined)
-            setFailed(undefined)
-          }}
-          onConfirm={() => {
-            change('DELETE', `/keys/${seg(ending.id)}`)
-              .then(() => {
+    <ListPage
+      title="API keys"
+      sub={data && `${plural(data.length, 'key')} of yours`}
+      rows={data}
+      error={error}
+      retry={() => void refetch()}
+      actions={add}
+      beside={
+        <>
+          {making && <Make onClose={() => setMaking(false)} />}
+          {ending && (
+            <Confirm
+              title={`End ${ending.label || ending.prefix + '…'}?`}
+              action="End the key"
+              error={failed}
+              onClose={() => {
                 setEnding(undefined)
-                toast.done('The key was ended.')
-                return client.invalidateQueries({ queryKey: ['keys'] })
-              })
-              .catch(setFailed)
-          }}
-        >
-          Whatever uses it gets a 401 at once, and sessions that were opened with it end.
-        </Confirm>
+                setFailed(undefined)
+              }}
+              onConfirm={() => {
+                change('DELETE', `/keys/${seg(ending.id)}`)
+                  .then(() => {
+                    setEnding(undefined)
+                    toast.done('The key was ended.')
+                    return client.invalidateQueries({ queryKey: ['keys'] })
+                  })
+                  .catch(setFailed)
+              }}
+            >
+              Whatever uses it gets a 401 at once, and sessions that were opened with it end.
+            </Confirm>
+          )}
+        </>
+      }
+    >
+      {data?.length === 0 ? (
+        <Empty icon={KeyRound} title="You have no key" actions={add}>
+          With a key, curl, the CLI and CI act as you: <code>Authorization: Bearer ak_…</code>
+        </Empty>
+      ) : (
+        <DataTable label="API keys" rows={data ?? []} columns={columns} id={(k) => k.id} sort={{ id: 'created', desc: true }} />
       )}
-    </div>
+    </ListPage>
   )
 }
 

@@ -7,10 +7,10 @@ import { plural } from '../data/format'
 import { client, runnersQuery } from '../data/queries'
 import type { Runner } from '../data/types'
 import { DataTable, type Column } from '../ui/DataTable'
-import { Ago, Badge, Button, Confirm, Dialog, Empty, ErrorNote, Fact, Facts, SearchBox, Skeleton, Snippet } from '../ui/parts'
+import { ListPage } from '../ui/ListPage'
+import { Ago, Badge, Button, Confirm, Dialog, Empty, Fact, Facts, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { Connect } from './Connect'
-import { useTitle } from './title'
 import { Link } from 'wouter'
 
 export function stateOf(r: Runner): ['good' | 'warn' | 'active' | 'mute', string] {
@@ -22,7 +22,6 @@ export function stateOf(r: Runner): ['good' | 'warn' | 'active' | 'mute', string
 }
 
 export function Runners() {
-  useTitle('Runners')
   const { data, error, refetch } = useQuery(runnersQuery)
   const [connecting, setConnecting] = useState(false)
   const [open, setOpen] = useState<string>()
@@ -74,55 +73,41 @@ export function Runners() {
     { id: 'version', header: 'Version', by: (r) => r.version, cell: (r) => <span className="dim">{r.version ?? '–'}</span> },
     { id: 'seen', header: 'Seen', by: (r) => (r.lastSeenAt ? Date.parse(r.lastSeenAt) : undefined), cell: (r) => (r.online ? <span className="faint">now</span> : <Ago at={r.lastSeenAt} />) },
   ]
+  const connect = may && (
+    <Button look="primary" onClick={() => setConnecting(true)}>
+      <Plus size={15} aria-hidden /> Connect this device
+    </Button>
+  )
   return (
-    <div className="page">
-      <div className="page-head">
-        <h1>Runners</h1>
-        {data && (
-          <span className="sub">
-            {online} of {plural(data.length, 'machine')} online
-          </span>
-        )}
-        <div className="actions">
-          {data && data.length > 6 && <SearchBox value={find} onChange={setFind} label="Find a machine" />}
-          {may && (
-            <Button look="primary" onClick={() => setConnecting(true)}>
-              <Plus size={15} aria-hidden /> Connect this device
-            </Button>
+    <ListPage
+      title="Runners"
+      sub={data && `${online} of ${plural(data.length, 'machine')} online`}
+      rows={data}
+      error={error}
+      retry={() => void refetch()}
+      search={{ label: 'Find a machine', value: find, onChange: setFind }}
+      actions={connect}
+      beside={
+        <>
+          {connecting && (
+            <Dialog title="Connect this device" onClose={() => setConnecting(false)}>
+              <Connect onDone={() => setConnecting(false)} />
+            </Dialog>
           )}
-        </div>
-      </div>
-      <ErrorNote error={error} retry={() => void refetch()} />
-      <div className="card">
-        {!data ? (
-          !error && <Skeleton />
-        ) : data.length === 0 ? (
-          <Empty
-            icon={Cpu}
-            title="No machine is connected"
-            actions={
-              may && (
-                <Button look="primary" onClick={() => setConnecting(true)}>
-                  Connect this device
-                </Button>
-              )
-            }
-          >
-            A runner is a program on a machine of yours. It dials out, takes runs and sends back what happened.
-          </Empty>
-        ) : rows.length === 0 ? (
-          <Empty icon={Cpu} title="No machine matches" actions={<Button onClick={() => setFind('')}>Clear the search</Button>} />
-        ) : (
-          <DataTable label="Runners" rows={rows} columns={columns} id={(r) => r.id} onOpen={(r) => setOpen(r.id)} />
-        )}
-      </div>
-      {connecting && (
-        <Dialog title="Connect this device" onClose={() => setConnecting(false)}>
-          <Connect onDone={() => setConnecting(false)} />
-        </Dialog>
+          {shown && <RunnerDialog r={shown} onClose={() => setOpen(undefined)} />}
+        </>
+      }
+    >
+      {data?.length === 0 ? (
+        <Empty icon={Cpu} title="No machine is connected" actions={connect}>
+          A runner is a program on a machine of yours. It dials out, takes runs and sends back what happened.
+        </Empty>
+      ) : rows.length === 0 ? (
+        <Empty icon={Cpu} title="No machine matches" actions={<Button onClick={() => setFind('')}>Clear the search</Button>} />
+      ) : (
+        <DataTable label="Runners" rows={rows} columns={columns} id={(r) => r.id} onOpen={(r) => setOpen(r.id)} />
       )}
-      {shown && <RunnerDialog r={shown} onClose={() => setOpen(undefined)} />}
-    </div>
+    </ListPage>
   )
 }
 

@@ -8,6 +8,7 @@ import { bytes, count, megabytes, plural } from '../data/format'
 import { client, poolsQuery, poolTokensQuery, runtimeQuery, runtimesQuery } from '../data/queries'
 import type { Inspection, IssuedPoolToken, Pool, PoolToken, Probe, Registered, RuntimeEntry, RuntimeSpec, RuntimeValidation } from '../data/types'
 import { DataTable, type Column } from '../ui/DataTable'
+import { ListPage } from '../ui/ListPage'
 import { Ago, Badge, Button, Confirm, Dialog, Empty, ErrorNote, Field, Meter, Segments, Skeleton, Snippet } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { parseJson, useAct } from '../ui/useAct'
@@ -15,7 +16,6 @@ import { stateOf } from './Runners'
 import { useTitle } from './title'
 
 export function Runtimes() {
-  useTitle('Runtimes')
   const { data, error, refetch } = useQuery(runtimesQuery)
   const { data: pools } = useQuery(poolsQuery)
   const [adding, setAdding] = useState(false)
@@ -75,26 +75,15 @@ export function Runtimes() {
     </Button>
   )
   return (
-    <div className="page">
-      <div className="page-head">
-        <h1>Runtimes</h1>
-        {data && <span className="sub">{plural(data.length, 'runtime')}</span>}
-        <div className="actions">{add}</div>
-      </div>
-      <ErrorNote error={error} retry={() => void refetch()} />
-      <div className="card">
-        {!data ? (
-          !error && <Skeleton />
-        ) : data.length === 0 ? (
-          <Empty icon={Server} title="No runtime is registered" actions={add}>
-            A runtime is a pool of machines with limits: a Nomad or Kubernetes cluster on which the coordinator starts runners, or machines that join with a token. Machines connected under Runners need none.
-          </Empty>
-        ) : (
-          <DataTable label="Runtimes" rows={data} columns={columns} id={(r) => r.id} onOpen={(r) => navigate(`/ui/runtimes/${seg(r.id)}`)} />
-        )}
-      </div>
-      {adding && <Register onClose={() => setAdding(false)} />}
-    </div>
+    <ListPage title="Runtimes" sub={data && plural(data.length, 'runtime')} rows={data} error={error} retry={() => void refetch()} actions={add} beside={adding && <Register onClose={() => setAdding(false)} />}>
+      {data?.length === 0 ? (
+        <Empty icon={Server} title="No runtime is registered" actions={add}>
+          A runtime is a pool of machines with limits: a Nomad or Kubernetes cluster on which the coordinator starts runners, or machines that join with a token. Machines connected under Runners need none.
+        </Empty>
+      ) : (
+        <DataTable label="Runtimes" rows={data ?? []} columns={columns} id={(r) => r.id} onOpen={(r) => navigate(`/ui/runtimes/${seg(r.id)}`)} />
+      )}
+    </ListPage>
   )
 }
 

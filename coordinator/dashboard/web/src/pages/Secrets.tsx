@@ -8,14 +8,13 @@ import { plural } from '../data/format'
 import { client, ownSecretsQuery, secretsQuery } from '../data/queries'
 import type { SecretUsage } from '../data/types'
 import { DataTable, type Column } from '../ui/DataTable'
-import { Ago, Button, Confirm, Dialog, Empty, ErrorNote, Field, SearchBox, Skeleton } from '../ui/parts'
+import { ListPage } from '../ui/ListPage'
+import { Ago, Button, Confirm, Dialog, Empty, ErrorNote, Field } from '../ui/parts'
 import { toast } from '../ui/toast'
-import { useTitle } from './title'
 
 type Row = Omit<SecretUsage, 'refs'> & { refs?: SecretUsage['refs'] }
 
 export function Secrets() {
-  useTitle('Secrets')
   const admin = useMay('admin', 'admin')
   const usage = useQuery({ ...secretsQuery, enabled: admin })
   const own = useQuery({ ...ownSecretsQuery, enabled: !admin })
@@ -50,30 +49,29 @@ export function Secrets() {
     </Button>
   )
   return (
-    <div className="page">
-      <div className="page-head">
-        <h1>Secrets</h1>
-        {data && <span className="sub">{plural(data.length, 'secret')}; values are never shown</span>}
-        <div className="actions">
-          {data && data.length > 6 && <SearchBox value={find} onChange={setFind} label="Find a secret" />}
-          {add}
-        </div>
-      </div>
-      <ErrorNote error={error} retry={() => void refetch()} />
-      <div className="card">
-        {!data ? (
-          !error && <Skeleton />
-        ) : data.length === 0 ? (
-          <Empty icon={LockKeyhole} title="No secret is set" actions={add}>
-            Harnesses and runtimes name a secret; a job gets its value in its environment, and it is masked in everything that is kept of the run.
-          </Empty>
-        ) : (
-          <DataTable label="Secrets" rows={rows} columns={columns} id={(s) => `${s.scope} ${s.name}`} />
-        )}
-      </div>
-      {setting && <SetSecret of={setting === 'new' ? undefined : setting} admin={admin} onClose={() => setSetting(undefined)} />}
-      {deleting && <Delete s={deleting} onClose={() => setDeleting(undefined)} />}
-    </div>
+    <ListPage
+      title="Secrets"
+      sub={data && `${plural(data.length, 'secret')}; values are never shown`}
+      rows={data}
+      error={error}
+      retry={() => void refetch()}
+      search={{ label: 'Find a secret', value: find, onChange: setFind }}
+      actions={add}
+      beside={
+        <>
+          {setting && <SetSecret of={setting === 'new' ? undefined : setting} admin={admin} onClose={() => setSetting(undefined)} />}
+          {deleting && <Delete s={deleting} onClose={() => setDeleting(undefined)} />}
+        </>
+      }
+    >
+      {data?.length === 0 ? (
+        <Empty icon={LockKeyhole} title="No secret is set" actions={add}>
+          Harnesses and runtimes name a secret; a job gets its value in its environment, and it is masked in everything that is kept of the run.
+        </Empty>
+      ) : (
+        <DataTable label="Secrets" rows={rows} columns={columns} id={(s) => `${s.scope} ${s.name}`} />
+      )}
+    </ListPage>
   )
 }
 
