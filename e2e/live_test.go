@@ -59,7 +59,7 @@ func TestP11_F25_F23_EndlessOutput(t *testing.T) {
 	t.Parallel()
 	h := house.New(t)
 	h.Runner("laptop")
-	const script = "run echo the-very-first\nprint 48M bytes\nrun echo the-very-last"
+	const script = "run echo the-very-first\nprint 144M bytes\nrun echo the-very-last"
 	run := h.Settled(h.Submit(house.Scripted(script)))
 	if run.Status != protocol.StatusSucceeded {
 		t.Fatalf("run: got %s %+v", run.Status, run.Failure)
@@ -69,7 +69,7 @@ func TestP11_F25_F23_EndlessOutput(t *testing.T) {
 	for _, g := range e.Gaps {
 		lost += g.Bytes
 	}
-	if lost == 0 || e.LogBytes < 24<<20 || e.LogBytes > 40<<20 || e.LogBytes+lost < 48_000_000 {
+	if lost == 0 || e.LogBytes < 96<<20 || e.LogBytes > 120<<20 || e.LogBytes+lost < 144_000_000 {
 		t.Errorf("evidence: %d bytes kept and %d lost (%+v), want what was printed accounted for", e.LogBytes, lost, e.Gaps)
 	}
 	body, err := h.Client.RawLog(context.Background(), run.ID, protocol.LogQuery{})

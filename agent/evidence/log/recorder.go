@@ -47,9 +47,9 @@ type Config struct {
 	// Log and Index receive the channels protocol.ChannelLog and
 	// protocol.ChannelLogIndex. Only one Write runs at a time.
 	Log, Index io.Writer
-	// HeadBytes is kept from the beginning; default 24 MiB.
+	// HeadBytes is kept from the beginning; default 96 MiB, in which a log of 100 MB is whole.
 	HeadBytes int64
-	// TailBytes is kept from the end; default 8 MiB.
+	// TailBytes is kept from the end; default 16 MiB.
 	TailBytes int64
 	// IndexBytes ends the head early when that many bytes of index were needed
 	// for it, as for output that changes its stream with every byte. Default 4 MiB.
@@ -93,8 +93,8 @@ type openGap struct {
 
 // New returns a Recorder for one attempt. Close it after the last Write.
 func New(cfg Config) *Recorder {
-	cfg.HeadBytes = cmp.Or(cfg.HeadBytes, 24<<20)
-	cfg.TailBytes = cmp.Or(cfg.TailBytes, 8<<20)
+	cfg.HeadBytes = cmp.Or(cfg.HeadBytes, 96<<20)
+	cfg.TailBytes = cmp.Or(cfg.TailBytes, 16<<20)
 	cfg.IndexBytes = cmp.Or(cfg.IndexBytes, 4<<20)
 	r := &Recorder{cfg: cfg}
 	r.timer = time.AfterFunc(time.Hour, r.flushLate)

@@ -209,12 +209,12 @@ func TestF25_EndlessOutputHasFlatMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	produced := int64(10_000_001 + writes*len(yes))
-	want := Summary{Produced: produced, Bytes: 32 << 20,
-		Gaps: []protocol.Gap{{Channel: "log", Offset: 24 << 20, Bytes: produced - 32<<20, Reason: "cap"}}}
+	want := Summary{Produced: produced, Bytes: 112 << 20,
+		Gaps: []protocol.Gap{{Channel: "log", Offset: 96 << 20, Bytes: produced - 112<<20, Reason: "cap"}}}
 	if d := cmp.Diff(want, sum); d != "" {
 		t.Errorf("summary (-want):\n%s", d)
 	}
-	if info, err := log.Stat(); err != nil || info.Size() != 32<<20 {
+	if info, err := log.Stat(); err != nil || info.Size() != 112<<20 {
 		t.Errorf("log has %v bytes, %v", info.Size(), err)
 	}
 }
