@@ -415,7 +415,7 @@ func (g *Gateway) BindUnit(unit, job string) {
 // boundTo is the one job that a runner takes; empty: any of its pools.
 func (g *Gateway) boundTo(r *protocol.Runner) string {
 	if r.Unit == "" {
-		return ""
+		return r.Job
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -227,9 +227,9 @@ func (r *Runners) List(ctx context.Context, workspace, owner string) ([]protocol
 	return runners, nil
 }
 
-// shown says whether a runner is in lists: one that is there for a single run will not be
+// shown says whether a runner is in lists: one that is there for a unit or a run will not be
 // back, and does not linger.
-func shown(r *protocol.Runner) bool { return r.Job == "" || r.Online }
+func shown(r *protocol.Runner) bool { return r.Unit == "" && r.Job == "" || r.Online }
 
 // Roster is List without an owner for those who ask at every submit: the slice
 // is made anew only when a runner was paired, came, went or was revoked, so that
