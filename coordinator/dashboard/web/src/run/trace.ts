@@ -96,7 +96,7 @@ export class Trace extends Store {
       for (;;) {
         const p = await page<TraceEvent>(query(`/runs/${seg(this.run)}/trace`, { limit: pageSize, cursor: this.cursor }))
         if (generation !== this.generation) return
-        const next = p.next ? (new URL(p.next, location.href).searchParams.get('cursor') ?? undefined) : undefined
+        const next = p.next ? (new URLSearchParams(p.next.slice(p.next.indexOf('?'))).get('cursor') ?? undefined) : undefined
         const attempt = attemptOf(next)
         if (attempt !== undefined && this.attempt !== undefined && attempt !== this.attempt) {
           // Another attempt began while this was read.
