@@ -257,6 +257,34 @@ describe('a run', () => {
   })
 })
 
+test('when its runner is lost, the page goes on with the next attempt and keeps the one before', async (t) => {
+  const own = await new Coordinator('--lease-ttl', '4s', '--freeze-margin', '1s', '--heartbeat', '500ms', '--online-window', '2s').start()
+  t.after(() => own.stop())
+  const api = own.as('default')
+  const first = await own.connect(api, 'first')
+  const id = (await api('POST', '/runs', scripted('moves', 'say hello from an attempt\nrun echo printed once\nask Go on?\nsay goodbye'))).runId
+  const page = await visit(t, `/ui/runs/${id}`, { url: own.url })
+  await page.getByRole('heading', { name: 'The agent asks a person' }).waitFor()
+  await first.child.end('SIGKILL')
+  await own.connect(api, 'second')
+  await until('the second attempt to ask', async () => {
+    const run = await api('GET', `/runs/${id}`)
+    return run.attempt === 2 && run.status === 'suspended'
+  })
+  await page.locator('.run-facts > div', { hasText: 'Attempt' }).getByText('2', { exact: true }).waitFor()
+  await page.getByRole('button', { name: 'Approve' }).click()
+  await page.locator('.event-head', { hasText: 'goodbye' }).waitFor()
+  await badge(page, 'Ungraded')
+  assert.equal(await page.locator('.event-head', { hasText: 'hello from an attempt' }).count(), 1, 'the trace is that of the newest attempt alone')
+  await page.getByRole('tab', { name: /Log/ }).click()
+  await page.locator('.log-line', { hasText: 'printed once' }).waitFor()
+  assert.equal(await page.locator('.log-line', { hasText: 'printed once' }).count(), 1)
+  await page.getByRole('tab', { name: /Overview/ }).click()
+  await page.locator('.attempt', { hasText: 'superseded' }).getByText('first').waitFor()
+  await page.locator('.attempt', { hasText: 'gave the result' }).getByText('second').waitFor()
+  await page.check()
+})
+
 test('the list of runs is live, filtered, and moved through with the keyboard', async (t) => {
   const { name, api } = workspace()
   await coordinator.connect(api, `${name}-bench`)

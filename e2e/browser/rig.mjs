@@ -57,6 +57,7 @@ class Child {
 /** A coordinator with a data directory of its own. */
 export class Coordinator {
   children = []
+  workspaces = new Set()
   constructor(...args) {
     this.args = args
     this.dir = mkdtempSync(join(tmpdir(), 'everdict-browser-'))
@@ -87,6 +88,7 @@ export class Coordinator {
   }
   /** The API as a member of a workspace of the development mode. */
   as(workspace) {
+    this.workspaces.add(workspace)
     return (method, path, body) => this.api(method, path, body, { 'x-everdict-tenant': workspace })
   }
   /** Starts a runner with a token, as the page's command does: on standard input. */
@@ -102,7 +104,17 @@ export class Coordinator {
     await until(`${label} to be online`, async () => (await api('GET', '/workspace/runners')).runners.some((r) => r.id === paired.runner.id && r.online) || child.process.exitCode !== null && assert.fail(child.output))
     return { ...paired.runner, child }
   }
+  /** Ends what still runs: a runner that is told to stop would wait for it. */
+  async cancelAll() {
+    for (const workspace of this.workspaces) {
+      const api = this.as(workspace)
+      const open = (await Promise.all(['running', 'suspended'].map((status) => api('GET', `/runs?status=${status}`)))).flat()
+      await Promise.all(open.map((run) => api('POST', `/runs/${run.id}/cancel`).catch(() => {})))
+      await until('the runs to end', async () => (await api('GET', '/runs?status=running')).length === 0, 15_000)
+    }
+  }
   async stop() {
+    await this.cancelAll().catch(() => {}) // one that is down has nothing to cancel
     await Promise.all(this.children.map((c) => c.end()))
     await this.process?.end()
     rmSync(this.dir, { recursive: true, force: true, maxRetries: 5 })

@@ -105,21 +105,15 @@ export interface Page<T> {
   items: T[]
   next: string | undefined
   total: number | undefined
-  /** Which attempt of a run the items are of. */
-  attempt: number | undefined
 }
 
 export async function page<T>(path: string, signal?: AbortSignal): Promise<Page<T>> {
   const response = await send(path, signal ? { signal } : {})
-  const number = (name: string) => {
-    const value = response.headers.get(name)
-    return value === null ? undefined : Number.parseInt(value, 10)
-  }
+  const total = response.headers.get('x-everdict-total')
   return {
     items: (await response.json()) as T[],
     next: nextOf(response.headers.get('link')),
-    total: number('x-everdict-total'),
-    attempt: number('x-everdict-attempt'),
+    total: total === null ? undefined : Number.parseInt(total, 10),
   }
 }
 

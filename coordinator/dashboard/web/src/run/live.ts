@@ -20,7 +20,6 @@ export class LiveRun extends Store {
   private stopped = false
   private timer: ReturnType<typeof setInterval> | undefined
   private lanes = 'life,trace,log'
-  private logAttempt: number | undefined
 
   constructor(readonly id: string) {
     super()
@@ -102,9 +101,9 @@ export class LiveRun extends Store {
       }
       case 'log': {
         const { text, offset, next, attempt } = data as { text: string; offset: number; next: number; attempt?: number }
-        if (attempt !== undefined && this.logAttempt !== undefined && attempt !== this.logAttempt) this.chooseStream(this.log.stream)
+        // Another attempt's: the window begins anew, and reads what is there of it.
+        if (attempt !== undefined && this.log.loaded && attempt !== (this.log.attempt ?? attempt)) this.chooseStream(this.log.stream)
         else this.log.live(text, offset, next)
-        this.logAttempt = attempt ?? this.logAttempt
         return
       }
       case 'end':

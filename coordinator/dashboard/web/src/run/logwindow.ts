@@ -39,6 +39,8 @@ export class LogWindow extends Store {
   error: Error | undefined
   loaded = false
   found = true
+  /** Whose output it is. */
+  attempt: number | undefined
   /** Lines that the last change put in front, or took away there when negative: the view scrolls by as many. */
   shift = 0
   /** The size that the coordinator last said. */
@@ -107,6 +109,7 @@ export class LogWindow extends Store {
       const p = await this.read(to === 'end' ? { tail: pageBytes } : { offset: Math.max(0, to) })
       if (generation !== this.generation) return
       this.found = p.found
+      this.attempt = p.attempt
       this.bytes = this.known = p.bytes ?? 0
       this.parts = p.text || p.next ? [partOf(p.text, p.offset ?? 0, p.next ?? 0)] : []
       this.firstLine = (p.offset ?? 0) === 0 ? 1 : undefined

@@ -1,9 +1,9 @@
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { clean, plain, segments } from './ansi'
 import { curlOf, shellWord } from './curl'
 import { LogWindow, partOf } from './logwindow'
 import { readPatch, unquote, visible } from './patch'
-import { argsLine, headline, longGap, Timeline } from './trace'
+import { argsLine, headline, longGap, Timeline, Trace } from './trace'
 import type { TraceEvent } from '../data/types'
 
 const esc = '\u001b'
@@ -113,6 +113,52 @@ describe('the timeline', () => {
     expect(argsLine({ a: 1, b: ["x"] })).toBe(`a=1  b=["x"]`)
     expect(argsLine(null)).toBe('')
     expect(headline({ index: 0, kind: 'other', at: 0, event: at(0, { kind: 'infra', message: 'started' }) })).toBe('started')
+  })
+})
+
+describe('the trace of a run', () => {
+  const events = (...texts: string[]) => texts.map((text) => ({ kind: 'message', t: 1, role: 'assistant', text }))
+  const texts = (t: Trace) => t.line.items.map((i) => i.event.text)
+  /** Answers requests of pages from a table by cursor. */
+  const serve = (pages: Record<string, [TraceEvent[], string?]>) => {
+    vi.stubGlobal('fetch', (path: string) => {
+      const [items, next] = pages[new URLSearchParams(path.slice(path.indexOf('?'))).get('cursor') ?? ''] ?? [[]]
+      return Promise.resolve(new Response(JSON.stringify(items), { headers: { 'x-everdict-total': '9', ...(next ? { link: `</runs/run_x/trace?cursor=${next}&limit=1000>; rel="next"` } : {}) } }))
+    })
+  }
+  afterEach(() => vi.unstubAllGlobals())
+
+  it('is read page by page, and goes on where it was', async () => {
+    const full = events(...Array.from({ length: 1000 }, (_, i) => `e${i}`)) as TraceEvent[]
+    const pages: Record<string, [TraceEvent[], string?]> = { '': [full, '1-10'], '1-10': [events('last') as TraceEvent[], '1-11'] }
+    serve(pages)
+    const t = new Trace('run_x')
+    await t.load()
+    expect([t.line.events, t.cursor, t.attempt, t.loaded]).toEqual([1001, '1-11', 1, true])
+    pages['1-11'] = [events('more') as TraceEvent[], '1-12']
+    await t.load()
+    expect(texts(t).slice(-2)).toEqual(['last', 'more'])
+  })
+  it('begins anew with another attempt, live or while it is read', async () => {
+    serve({ '': [events('old') as TraceEvent[], '1-4'], '1-4': [events('x') as TraceEvent[], '2-4'] })
+    const t = new Trace('run_x')
+    await t.load()
+    t.live(events('still') as TraceEvent[], 2, 1)
+    expect(texts(t)).toEqual(['old', 'still'])
+    t.live(events('new') as TraceEvent[], 1, 2)
+    expect([texts(t), t.total]).toEqual([['new'], 1])
+    serve({ '': [events('new', 'newer') as TraceEvent[], '2-9'], '1-4': [events('x') as TraceEvent[], '2-4'] })
+    const u = new Trace('run_x')
+    u.attempt = 1
+    u.cursor = '1-4'
+    await u.load()
+    expect([texts(u), u.attempt]).toEqual([['new', 'newer'], 2])
+  })
+  it('takes the first attempt that it hears of for its own', () => {
+    const t = new Trace('run_x')
+    t.live(events('a') as TraceEvent[], 1, undefined)
+    t.live(events('b') as TraceEvent[], 2, 1)
+    expect(texts(t)).toEqual(['a', 'b'])
   })
 })
 

@@ -62,6 +62,12 @@ export class Timeline {
 
 const pageSize = 1000
 
+/** The attempt that a cursor of a trace is a place in: it stands before the dash. */
+function attemptOf(cursor: string | undefined): number | undefined {
+  const number = /^(\d+)-/.exec(cursor ?? '')?.[1]
+  return number === undefined ? undefined : Number(number)
+}
+
 /**
  * The trace of a run's newest attempt: pages from the start, and then, behind
  * the cursor that they end with, live events.
@@ -90,15 +96,16 @@ export class Trace extends Store {
       for (;;) {
         const p = await page<TraceEvent>(query(`/runs/${seg(this.run)}/trace`, { limit: pageSize, cursor: this.cursor }))
         if (generation !== this.generation) return
-        if (p.attempt !== undefined && this.attempt !== undefined && p.attempt !== this.attempt) {
+        const next = p.next ? (new URLSearchParams(p.next.slice(p.next.indexOf('?'))).get('cursor') ?? undefined) : undefined
+        const attempt = attemptOf(next)
+        if (attempt !== undefined && this.attempt !== undefined && attempt !== this.attempt) {
           // Another attempt began while this was read.
-          this.begin(p.attempt)
+          this.begin(attempt)
           continue
         }
-        this.attempt = p.attempt ?? this.attempt
+        this.attempt = attempt ?? this.attempt
         for (const e of p.items) this.line.push(e)
         this.total = Math.max(p.total ?? 0, this.line.events)
-        const next = p.next ? new URL(p.next, location.href).searchParams.get('cursor') : undefined
         const further = next && next !== this.cursor && p.items.length > 0
         if (next) this.cursor = next
         this.changed()
