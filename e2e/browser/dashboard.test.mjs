@@ -165,7 +165,7 @@ describe('a run', () => {
     const id = await submit('hostile', `${script}\nsay <img src=x onerror=alert(1)> [x](javascript:alert(1))\n${question}`)
     t.after(() => ws.api('POST', `/runs/${id}/cancel`)) // it holds the runner's only slot
     const page = await open(t, id)
-    await page.getByText('<script>alert(1)</script>').waitFor()
+    await page.locator('.decide blockquote', { hasText: '<script>alert(1)</script>' }).waitFor()
     assert.match(await page.locator('.decide blockquote').innerText(), /⟨202E⟩/)
     await page.getByRole('tab', { name: /Log/ }).click()
     await page.locator('.log-line', { hasText: 'cleared' }).waitFor()

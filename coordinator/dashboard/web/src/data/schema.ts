@@ -799,7 +799,7 @@ export interface components {
              * @enum {string}
              */
             priority?: "interactive" | "batch";
-            /** @description where to run: self, self:ws, self:<runner id>, the id of a runtime, or auto (default), which is any pool of the workspace that can run it */
+            /** @description where to run: self, self:ws, self:<runner id>, the id of a runtime, several of them with commas (the one with the fewest runs gets it), or auto (default), which is any pool of the workspace that can run it */
             runtime?: string;
             /** @description not supported: gets a warning, because there are no teams */
             teamId?: string;
@@ -874,18 +874,25 @@ export interface components {
             browserImage?: string;
             /** @description what its runners offer; what follows from other fields (docker, sandbox, topology, gpu) is added */
             capabilities?: ("git" | "docker" | "browser" | "computer-use" | "topology" | "os-windows" | "os-macos" | "gpu" | "sandbox" | "codex-login" | "claude-login")[];
+            /** @description of nomad with raw_exec, in place of image: the path of job-runner on the clients */
+            command?: string;
             /** @description of nomad: which clients may run it */
             constraints?: components["schemas"]["Constraint"][];
             /** @description of k8s: the context of the kubeconfig */
             context?: string;
             /** @description in thousandths of a core; kept with the spec, nothing is admitted by it */
             cpuBudget?: number;
-            /** @description of nomad: what a core is in MHz */
+            /** @description of nomad: what a core is in MHz; without it, declared parts of cores are rounded up to whole ones */
             cpuMhzPerCore?: number;
-            /** @description of nomad: where to run; default dc1 */
+            /** @description of nomad: where to run; default: all */
             datacenters?: string[];
             /** @description for people */
             description?: string;
+            /**
+             * @description of nomad: how the runner is run, in a container (default) or as a process of the client
+             * @enum {string}
+             */
+            driver?: "docker" | "raw_exec";
             /** @description of nomad and k8s: GPUs of a runner */
             gpu?: number;
             /** @description of nomad and k8s: the address of the host as services see it */
@@ -931,6 +938,8 @@ export interface components {
             version: string;
             /** @description runners to keep ready */
             warm?: number;
+            /** @description what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing */
+            warmSize?: components["schemas"]["Resources"];
         };
         RuntimeValidation: {
             errors?: string[];
