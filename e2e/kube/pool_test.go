@@ -125,10 +125,8 @@ func TestARunWithoutARuntime(t *testing.T) {
 	if run.Status != protocol.StatusSucceeded || !strings.Contains(run.Placement.Why, "runtime cluster launches one") {
 		t.Errorf("the run is %s, %+v, placement %+v", run.Status, run.Failure, run.Placement)
 	}
-	if pool := h.Pool("cluster"); len(pool.Runners) != 0 {
-		t.Errorf("the pool shows %+v, want no runner that has ended", pool.Runners)
-	}
 	noUnits(t, ns)
+	house.Eventually(t, "the pool shows no runner that has ended", func() bool { return len(h.Pool("cluster").Runners) == 0 })
 }
 
 // TestTheImageOfACase: the runner is brought into it.
