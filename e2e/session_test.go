@@ -8,6 +8,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -117,7 +118,9 @@ func feed(t *testing.T, stream *bufio.Reader, kind string) (id, data string) {
 // workspace, stays signed in over a restart, and is out when their key is revoked.
 func TestSession(t *testing.T) {
 	t.Parallel()
-	h := house.New(t, func(c *coordinator.Config) { c.RequireAuth, c.Proxies = true, auth.Loopback() })
+	h := house.New(t, func(c *coordinator.Config) {
+		c.RequireAuth, c.Proxies = true, auth.Proxies{netip.MustParsePrefix("127.0.0.0/8")}
+	})
 	key := h.Key()
 	b := newBrowser(t, h)
 

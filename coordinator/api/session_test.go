@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func newSessionEnv(t *testing.T, required bool) *sessionEnv {
 	t.Helper()
 	e := &sessionEnv{now: newAtomicTime(time.UnixMilli(1_800_000_000_000))}
 	e.env = newEnv(t, options{
-		auth:   auth.Config{Required: required, Proxies: auth.Loopback()},
+		auth:   auth.Config{Required: required, Proxies: auth.Proxies{netip.MustParsePrefix("127.0.0.0/8")}},
 		config: func(c *api.Config) { c.Now = e.now.Now; c.Version = "v9" },
 		now:    e.now.Now,
 	})

@@ -14,11 +14,6 @@ import (
 // believed.
 type Proxies []netip.Prefix
 
-// Loopback trusts a proxy on the same machine.
-func Loopback() Proxies {
-	return Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-}
-
 func (p Proxies) contains(addr netip.Addr) bool {
 	return slices.ContainsFunc(p, func(prefix netip.Prefix) bool { return prefix.Contains(addr) })
 }

@@ -11,7 +11,7 @@ import (
 // What a proxy says counts if it is trusted, and of a chain of them as far as each is.
 func TestProxies(t *testing.T) {
 	t.Parallel()
-	proxies := append(auth.Loopback(), netip.MustParsePrefix("10.0.0.0/8"))
+	proxies := auth.Proxies{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}
 	for _, row := range []struct {
 		peer, forwardedFor, proto string
 		client                    string
