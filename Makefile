@@ -63,7 +63,7 @@ test-nomad: ## run the tests of the fleet on Nomad, against a stand-in or, with 
 bench-k8s: tools ## measure what docs/benchmarks.md reports of a real Kubernetes
 	./e2e/k8s/bench.sh
 
-race: deps ## run every test under the race detector (slow on two cores)
+race: deps ## run every test under the race detector (slow)
 	go test -race -timeout 60m ./...
 
 bench: build ## run the benchmarks that docs/benchmarks.md reports

@@ -193,7 +193,7 @@ func pages(t *testing.T) map[string]string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != "." && path != "docs" && !strings.HasPrefix(path, "docs/") {
+		if d.IsDir() && path != "." && path != "deploy" && path != "docs" && !strings.HasPrefix(path, "docs/") {
 			return fs.SkipDir
 		}
 		if strings.HasSuffix(path, ".md") {
