@@ -6,8 +6,8 @@ import "time"
 const (
 	PoolTokenPrefix   = "plt_"
 	PoolTokenIDPrefix = "ptk_"
-	// JoinTokenPrefix begins the token of one launched unit: it is good once, for a
-	// runner of one job.
+	// JoinTokenPrefix begins the token of one launched unit: it is good once, for the
+	// unit's runner.
 	JoinTokenPrefix   = "jnt_"
 	JoinTokenIDPrefix = "jtk_"
 )

@@ -1,5 +1,5 @@
-// Command job-runner is the runner of one run, for images that a cluster starts. It
-// joins with the token of its unit, pulls its run, carries it out as processes in its
+// Command job-runner is the runner of a launched unit, for images that a cluster starts.
+// It joins with the token of its unit, pulls its run, carries it out as processes in its
 // own container, delivers the evidence, and ends.
 //
 //	job-runner               works; all settings are variables, see below
@@ -154,9 +154,9 @@ func run(ctx context.Context, getenv func(string) string) error {
 	shared := getenv("EVERDICT_SHARED_MACHINE") == "true"
 	switch {
 	case turns.idle > 0 && shared:
-		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_SHARED_MACHINE: what a run leaves on a shared machine cannot be removed for certain")
+		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_SHARED_MACHINE: what a run leaves on a shared machine cannot be removed for certain; set one of them")
 	case turns.idle > 0 && payload != "":
-		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_PAYLOAD_FILE: a payload is one run")
+		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_PAYLOAD_FILE: a payload is one run; set one of them")
 	case payload != "" && token != "":
 		return errors.New("EVERDICT_PAYLOAD_FILE and EVERDICT_JOIN_TOKEN_FILE are two ways to get a run: set one of them")
 	case payload != "":
@@ -164,7 +164,7 @@ func run(ctx context.Context, getenv func(string) string) error {
 			return err
 		}
 	case url == "":
-		return errors.New("EVERDICT_API_URL is not set")
+		return errors.New("EVERDICT_API_URL is not set: it is the address of the coordinator; where that cannot be reached, set EVERDICT_PAYLOAD_FILE")
 	default:
 		secret, err := agent.ReadCredential("file:"+token, nil)
 		if err != nil {

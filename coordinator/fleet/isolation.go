@@ -22,8 +22,8 @@ const (
 // none.
 const DefaultTrustZoneRuntime = "runsc"
 
-// Isolation is the operator's policy on how the units of workspaces are kept apart. The
-// zero value is IsolationDeclared.
+// Isolation is the operator's policy on how the units of workspaces are kept apart, which
+// the settings call trust zones. The zero value is IsolationDeclared.
 type Isolation struct {
 	Mode string
 	// Runtime is what encloses units whose runtime names nothing, under
@@ -36,10 +36,10 @@ func (i Isolation) Check() error {
 	switch i.Mode {
 	case "", IsolationDeclared, IsolationPerTenant:
 	default:
-		return fmt.Errorf("isolation is %q: want %s or %s", protocol.Clip(i.Mode, 40), IsolationDeclared, IsolationPerTenant)
+		return fmt.Errorf("trust_zones is %q: want %s or %s", protocol.Clip(i.Mode, 40), IsolationDeclared, IsolationPerTenant)
 	}
 	if i.Mode == IsolationPerTenant && i.Runtime != "" && !protocol.Hardened(i.Runtime) {
-		return fmt.Errorf("the container runtime of trust zones is %q: want one of %v", protocol.Clip(i.Runtime, 40), protocol.HardenedRuntimes())
+		return fmt.Errorf("trust_zone_runtime is %q: want one of %v", protocol.Clip(i.Runtime, 40), protocol.HardenedRuntimes())
 	}
 	return nil
 }
@@ -54,8 +54,8 @@ func (i Isolation) Apply(workspace string, spec *protocol.RuntimeSpec) (*protoco
 		return spec, nil
 	}
 	refuse := func(format string, args ...any) error {
-		return protocol.BadRequest("runtime %s does not meet this coordinator's isolation policy, %s: %s", spec.ID, IsolationPerTenant, fmt.Sprintf(format, args...)).
-			WithData("runtime", spec.ID).WithData("isolation", IsolationPerTenant)
+		return protocol.BadRequest("runtime %s does not meet this coordinator's trust zones, %s: %s", spec.ID, IsolationPerTenant, fmt.Sprintf(format, args...)).
+			WithData("runtime", spec.ID).WithData("trustZones", IsolationPerTenant)
 	}
 	if spec.TaskDriver() == protocol.NomadRawExec {
 		return nil, refuse("driver %s runs its jobs in no container; use driver %s", protocol.NomadRawExec, protocol.NomadDocker)
@@ -77,7 +77,7 @@ func (i Isolation) Apply(workspace string, spec *protocol.RuntimeSpec) (*protoco
 	own := "everdict-" + workspace
 	switch {
 	case !label.MatchString(own):
-		return nil, refuse("the workspace would have the namespace %s, which no cluster can have", protocol.Clip(own, 80))
+		return nil, refuse("the workspace would have the namespace %s, which no cluster can have; use a workspace named with small letters, digits and -, or machines that are paired", protocol.Clip(own, 80))
 	case spec.Namespace != "" && spec.Namespace != own:
 		return nil, refuse("namespace %s is not the workspace's own; leave it out, or name %s", protocol.Clip(spec.Namespace, 80), own)
 	}

@@ -134,7 +134,8 @@ const (
 
 func (s State) String() string { return [...]string{"launching", "pending", "running", "ended"}[s] }
 
-// Unit is what the cluster has for one attempt of a job.
+// Unit is what the cluster has for one attempt of a job, or, standing, for one job after
+// the other.
 type Unit struct {
 	Name    string
 	Job     string

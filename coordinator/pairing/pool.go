@@ -115,8 +115,8 @@ func (r *Runners) Join(ctx context.Context, pool *store.PoolTokenRecord, req pro
 }
 
 // CreateJoinToken issues the token with which the runner of one launched unit joins
-// the pool of a runtime, to take one job. It is good once, for life; an earlier one of
-// the same unit is dead. It exists nowhere else.
+// the pool of a runtime, to take job, or, if that is empty, what it is bound to later. It
+// is good once, for life; an earlier one of the same unit is dead. It exists nowhere else.
 func (r *Runners) CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error) {
 	token := protocol.NewCredential(protocol.JoinTokenPrefix)
 	now := r.cfg.Now()

@@ -143,7 +143,8 @@ func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Run
 	if x, err := s.queue.Explain(ctx, r.ID); err == nil {
 		why = ": " + x.Sentence
 	}
-	return lease.Lease{}, protocol.Conflict("run %s cannot be handed out now%s", r.ID, why)
+	return lease.Lease{}, protocol.Conflict("run %s cannot be handed out now%s", r.ID, why).
+		WithHint("try again when nothing holds it up; GET /runs/%s says what does", r.ID)
 }
 
 // TakeBack ends a payload whose result will not come: the caller says that nothing of it
@@ -155,14 +156,16 @@ func (s *Service) TakeBack(ctx context.Context, p auth.Principal, id string) err
 	}
 	one, out := s.payloads.of(r.ID)
 	if !out {
-		return protocol.Conflict("run %s is not out as a payload: it is %s", r.ID, r.Status)
+		return protocol.Conflict("run %s is not out as a payload: it is %s", r.ID, r.Status).
+			WithHint("everdict runs attempts %s shows what was handed out", r.ID)
 	}
 	if err := mayHold(p, one.out.By, "take back the payload of "+r.ID); err != nil {
 		return err
 	}
 	_, err = s.queue.GiveBack(ctx, one.lease.Ref, lease.Return{Reason: "the payload was taken back by " + p.Subject})
 	if _, stale := lease.IsStale(err); stale || errors.Is(err, lease.ErrAlreadySettled) {
-		err = protocol.Conflict("run %s has gone on meanwhile", r.ID)
+		err = protocol.Conflict("run %s has gone on meanwhile: its payload is not out any more", r.ID).
+			WithHint("GET /runs/%s says where it is", r.ID)
 	}
 	if err == nil {
 		s.payloads.over(one)
@@ -180,7 +183,8 @@ func (s *Service) Deliver(ctx context.Context, p auth.Principal, id string, atte
 	}
 	// A runner that was restarted knows no more of the attempt than its run.
 	if result.CaseID != r.CaseID && result.CaseID != r.ID {
-		return none, protocol.BadRequest("this is the result of case %q, and run %s is of case %q", protocol.Clip(result.CaseID, 80), r.ID, r.CaseID)
+		return none, protocol.BadRequest("this is the result of case %q, and run %s is of case %q", protocol.Clip(result.CaseID, 80), r.ID, r.CaseID).
+			WithHint("deliver it to the run whose payload it came of")
 	}
 	a, err := s.cfg.Store.Attempt(ctx, r.ID, attempt)
 	if errors.Is(err, store.ErrNotFound) || err == nil && a.HandedOut == nil {

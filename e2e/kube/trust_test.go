@@ -48,7 +48,7 @@ func TestTrustZones(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := h.Client.RegisterRuntime(ctx, doc); err == nil || !strings.Contains(err.Error(), "runtime loose does not meet this coordinator's isolation policy") {
+		if _, err := h.Client.RegisterRuntime(ctx, doc); err == nil || !strings.Contains(err.Error(), "runtime loose does not meet this coordinator's trust zones") {
 			t.Errorf("register %s: %v, want it refused by name", doc, err)
 		}
 	}

@@ -1,6 +1,7 @@
-// Package unit is the sandbox of a runner that an orchestrator has started for one job:
-// the runner's own container is the enclosure. Commands are processes in it; its image
-// is the job's, and the limits that the job declares are the orchestrator's to enforce.
+// Package unit is the sandbox of a runner that an orchestrator has started for one job,
+// or for one after the other: the runner's own container is the enclosure. Commands are
+// processes in it; its image is the job's, and the limits that the job declares are the
+// orchestrator's to enforce. Between two jobs a Container is emptied.
 package unit
 
 import (
