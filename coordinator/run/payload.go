@@ -217,7 +217,10 @@ const keepPause = time.Second
 // KeepPayloads renews the leases of the payloads that are out, and ends those whose time
 // is over, until ctx ends. It begins with those that were out before a restart.
 func (s *Service) KeepPayloads(ctx context.Context) error {
-	if err := s.readPayloads(ctx); err != nil {
+	switch err := s.readPayloads(ctx); {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return err
 	}
 	timer := time.NewTimer(0)

@@ -71,7 +71,7 @@ Exit codes with --wait: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f := cmd.Flags()
 	f.StringVarP(&file, "file", "f", "", "JSON file with the run, - for standard input")
 	f.BoolVar(&wait, "wait", false, "watch the run and exit with its verdict")
-	f.StringVar(&runtime, "runtime", "", "where to run, in place of the file's runtime: a runtime id, self, self:rnr_..., auto")
+	f.StringVar(&runtime, "runtime", "", "where to run, in place of the file's runtime: a runtime id, several with commas, self, self:rnr_..., auto")
 	f.StringVar(&harness, "harness", "", "harness id[@version], in place of the file's")
 	f.StringVar(&priority, "priority", "", "interactive or batch, in place of the file's")
 	a.fixed(cmd, "priority", "interactive", "batch")
