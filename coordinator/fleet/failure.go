@@ -42,7 +42,7 @@ func failure(u *Unit, t *Trouble, n Needs, fresh bool) protocol.Failure {
 	case CauseDeadline:
 		what = "met its deadline"
 		f.Reason, f.Retryable = protocol.ReasonTimeout, false
-		f.Limit = &protocol.Limit{Name: "activeDeadlineSeconds", Unit: "s", Configured: n.Deadline.Seconds(), Measured: n.Deadline.Seconds()}
+		f.Limit = &protocol.Limit{Name: "deadline", Unit: "s", Configured: n.Deadline.Seconds(), Measured: n.Deadline.Seconds()}
 	case CauseNodeLost:
 		what = "is on a node that does not answer"
 	case CauseExited:

@@ -19,12 +19,12 @@ import (
 )
 
 // Container is the runner's own, which is emptied after each job. What a job can leave
-// behind is known only where all of these hold, and Open refuses where one does not:
+// behind is known only where all of these hold, and OpenContainer refuses where one does not:
 //
 //   - The runner is the first process of a PID namespace, so that every other process
 //     in it came from a job, and one signal reaches all of them.
 //   - Its user is not root.
-//   - Of the file systems, only Dirs and what the kernel keeps in /dev can be written.
+//   - Of the file systems, only its dirs and what the kernel keeps in /dev can be written.
 type Container struct {
 	dirs  []string
 	state processState
