@@ -173,6 +173,12 @@ func TestF48_QueryCredentials(t *testing.T) {
 			t.Errorf("query %q: the answer repeats the credential: %v", query, err)
 		}
 	}
+	for _, prefix := range []string{protocol.RunnerTokenPrefix, protocol.PoolTokenPrefix, protocol.JoinTokenPrefix} {
+		secret := protocol.NewCredential(prefix)
+		if got := auth.Redact("with " + secret); strings.Contains(got, secret) {
+			t.Errorf("a credential that begins with %s is not masked", prefix)
+		}
+	}
 	if got := auth.Redact("GET /runs/" + key + " and " + token + " not " + id); strings.Contains(got, key) || strings.Contains(got, token) || !strings.Contains(got, id) {
 		t.Errorf("redacted: %s", got)
 	}

@@ -11,7 +11,7 @@ import (
 // credential matches what protocol.NewCredential makes, of every kind that
 // exists or that existing clients know. A runner's id has the prefix of its
 // token but is shorter.
-var credential = regexp.MustCompile(`\b(ak|rnr|plt|agt|inv|ses)_[A-Za-z0-9_-]{32}`)
+var credential = regexp.MustCompile(`\b(ak|rnr|plt|jnt|agt|inv|ses)_[A-Za-z0-9_-]{32}`)
 
 // Redact masks credentials in a text that is going to be logged.
 func Redact(s string) string {
