@@ -79,10 +79,10 @@ func (a *audience) pools(workspace string) []string {
 func (a *audience) local(workspace string) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	pools := names(runtimePool(workspace, LocalRuntime))
+	pools := names(RuntimePool(workspace, LocalRuntime))
 	for _, id := range slices.Sorted(maps.Keys(a.runtimes[workspace])) {
 		if id != LocalRuntime {
-			pools = append(pools, runtimePool(workspace, id).String())
+			pools = append(pools, RuntimePool(workspace, id).String())
 		}
 	}
 	return pools

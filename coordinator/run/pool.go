@@ -56,9 +56,7 @@ func selfPool(workspace, subject string) Pool {
 }
 
 // RuntimePool is the pool of a registered runtime, and the home of its own runners.
-func RuntimePool(workspace, runtime string) Pool { return runtimePool(workspace, runtime) }
-
-func runtimePool(workspace, runtime string) Pool {
+func RuntimePool(workspace, runtime string) Pool {
 	return Pool{kind: poolRuntime, workspace: workspace, of: runtime}
 }
 
@@ -102,7 +100,7 @@ func parsePool(name string) (Pool, bool) {
 	for _, form := range []struct {
 		prefix string
 		make   func(workspace, of string) Pool
-	}{{ofSelf, selfPool}, {ofRuntime, runtimePool}, {ofAuto, autoPool}} {
+	}{{ofSelf, selfPool}, {ofRuntime, RuntimePool}, {ofAuto, autoPool}} {
 		if of, ok := strings.CutPrefix(last, form.prefix); ok {
 			return form.make(workspace, of), true
 		}

@@ -7,7 +7,7 @@ import "testing"
 func TestP1_PoolNamesComeBack(t *testing.T) {
 	t.Parallel()
 	subjects := []string{"ann", "user:ann", "a/b", "", "self of x", "auto for x", "default/auto for y", "Ünï cödé"}
-	pools := []Pool{RunnerPool("rnr_1"), RuntimeHome("local"), workspacePool("default"), runtimePool("default", "local")}
+	pools := []Pool{RunnerPool("rnr_1"), RuntimeHome("local"), workspacePool("default"), RuntimePool("default", "local")}
 	for _, s := range subjects {
 		pools = append(pools, selfPool("default", s), autoPool("w 2", s))
 	}
@@ -32,7 +32,7 @@ func TestP1_PoolNamesComeBack(t *testing.T) {
 		"runner rnr_1":          RunnerPool("rnr_1"),
 		"default/self:ws":       workspacePool("default"),
 		"default/self of ann":   selfPool("default", "ann"),
-		"default/runtime local": runtimePool("default", "local"),
+		"default/runtime local": RuntimePool("default", "local"),
 		"default/auto for ann":  autoPool("default", "ann"),
 	} {
 		if got := want.String(); got != name {

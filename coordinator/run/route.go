@@ -24,7 +24,7 @@ func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []stri
 		}
 		return serves
 	case r.Runtime != "":
-		return append(names(runtimePool(workspace, r.Runtime)), s.audience.pools(workspace)...)
+		return append(names(RuntimePool(workspace, r.Runtime)), s.audience.pools(workspace)...)
 	case r.Owner == pairing.WorkspaceOwner(workspace):
 		return append(names(own, workspacePool(workspace)), s.audience.pools(workspace)...)
 	}

@@ -18,7 +18,7 @@ import (
 // told of every runtime after a start, since the queue does not keep limits.
 func (s *Service) RuntimeChanged(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
 	concurrent, memory := latest.Limits()
-	err := s.queue.SetLimit(ctx, runtimePool(workspace, latest.ID).String(), lease.Limit{MaxConcurrent: concurrent, MemoryMB: int64(memory)})
+	err := s.queue.SetLimit(ctx, RuntimePool(workspace, latest.ID).String(), lease.Limit{MaxConcurrent: concurrent, MemoryMB: int64(memory)})
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target str
 	case errors.As(err, &unknown) && unknown.Status == http.StatusNotFound:
 		if target == LocalRuntime && s.cfg.Local {
 			s.welcome(p.Workspace, p.Subject)
-			return route{pool: runtimePool(p.Workspace, LocalRuntime), why: "the runtime that was named"}, nil
+			return route{pool: RuntimePool(p.Workspace, LocalRuntime), why: "the runtime that was named"}, nil
 		}
 		return route{}, s.noRuntime(ctx, p, target)
 	case err != nil:
@@ -127,7 +127,7 @@ func (s *Service) routeRuntime(ctx context.Context, p auth.Principal, target str
 	if err != nil {
 		return route{}, err
 	}
-	return route{pool: runtimePool(p.Workspace, spec.ID), why: "the runtime that was named",
+	return route{pool: RuntimePool(p.Workspace, spec.ID), why: "the runtime that was named",
 		runtime: &protocol.RuntimeRef{ID: spec.ID, Version: spec.Version}}, nil
 }
 
@@ -227,7 +227,7 @@ func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool,
 func poolOf(workspace string, spec *protocol.RuntimeSpec, roster []protocol.Runner, stats *lease.Stats) protocol.Pool {
 	pool := protocol.Pool{PoolUse: protocol.PoolUse{Runtime: spec.ID, Version: spec.Version, Kind: spec.Kind}, Runners: []protocol.Runner{}}
 	pool.MaxConcurrent, pool.MemoryBudgetMB = spec.Limits()
-	name := runtimePool(workspace, spec.ID).String()
+	name := RuntimePool(workspace, spec.ID).String()
 	for _, c := range stats.Counts {
 		if c.Workspace == workspace && c.Pool == name {
 			pool.Queued += c.Queued

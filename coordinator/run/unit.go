@@ -64,7 +64,7 @@ func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []o
 	}
 	for _, o := range runtimes {
 		if launcher.Launches(p.Workspace, o.spec.ID) && s.refusal(p.Workspace, &o, needs) == nil {
-			return route{pool: runtimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
+			return route{pool: RuntimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
 				why: "no runtime was named, and no runner that could take it is online: runtime " + o.spec.ID + " launches one"}, true, nil
 		}
 	}
