@@ -111,3 +111,23 @@ func TestP12_NoTokenInTheJob(t *testing.T) {
 		}
 	}
 }
+
+// TestAUnitOfATrustZone: what the operator's policy and a unit without a run ask for is in
+// the job that the cluster gets.
+func TestAUnitOfATrustZone(t *testing.T) {
+	t.Parallel()
+	declared := protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "n", Image: "i:1", Warm: 1}
+	spec, err := fleet.Isolation{Mode: fleet.IsolationPerTenant}.Apply("acme", &declared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := fleet.Order{Unit: fleet.StandingName(), URL: "http://c", Note: `{"spec":"1"}`, Env: map[string]string{fleet.EnvFirst: "12h0m0s"}}
+	j := newJob(&Config{}, fleet.Target{Coordinator: "c", Workspace: "acme", Spec: spec}, o, false)
+	work := j.TaskGroups[0].Tasks[0]
+	if *j.Namespace != "everdict-acme" || work.Config["runtime"] != fleet.DefaultTrustZoneRuntime {
+		t.Errorf("namespace %s, runtime %v; want everdict-acme and %s", *j.Namespace, work.Config["runtime"], fleet.DefaultTrustZoneRuntime)
+	}
+	if j.Meta[metaNote] != o.Note || j.Meta[metaRun] != "" || work.Env[fleet.EnvFirst] != "12h0m0s" {
+		t.Errorf("meta %v, variables %v; want the unit's note, no run, and how long it waits for its first", j.Meta, work.Env)
+	}
+}
