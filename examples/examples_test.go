@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -251,6 +252,18 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if u.Fragment != "" && !slices.Contains(anchors(all[target]), u.Fragment) {
 				t.Errorf("%s links to %s; the headings there are %q", path, m[1], anchors(all[target]))
 			}
+		}
+	}
+}
+
+// TestPoolsNameEveryField: a field of a runtime is on the page about them.
+func TestPoolsNameEveryField(t *testing.T) {
+	t.Parallel()
+	page := pages(t)["docs/pools.md"]
+	for f := range reflect.TypeFor[protocol.RuntimeSpec]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !strings.Contains(page, "`"+name+"`") {
+			t.Errorf("docs/pools.md says nothing of the field %s of a runtime", name)
 		}
 	}
 }
