@@ -50,7 +50,10 @@ type Config struct {
 	Connected func()
 	// Capabilities that are offered; nil detects them when Run begins.
 	Capabilities []string
-	Version      string
+	// CapabilityEvidence is what was seen of each capability, in a sentence without
+	// its full stop; detected with them.
+	CapabilityEvidence map[string]string
+	Version            string
 	// StateDir holds the outbox and what no job may see; WorkDir the workspaces.
 	StateDir, WorkDir string
 	// Hide lists more host paths that no job may see.
@@ -323,7 +326,7 @@ func (r *Runner) open(ctx context.Context) error {
 	}
 	r.out = out
 	if r.cfg.Capabilities == nil {
-		r.cfg.Capabilities = DetectCapabilities(ctx, r.cfg.Environ)
+		r.cfg.Capabilities, r.cfg.CapabilityEvidence = DetectCapabilities(ctx, r.cfg.Environ)
 	}
 	r.sweep(ctx)
 	// After the sweep: a job that a dead runner left could hold the lock.

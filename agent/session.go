@@ -50,9 +50,9 @@ func (r *Runner) hello() link.Hello {
 	host, _ := os.Hostname()
 	return link.Hello{
 		Version: r.cfg.Version, OS: runtime.GOOS, Arch: runtime.GOARCH, Hostname: host,
-		Capabilities: r.cfg.Capabilities,
-		Resources:    link.Resources{CPUs: float64(runtime.NumCPU()), MemoryMB: machineMemoryMB()},
-		Slots:        len(r.slots), Leases: r.held(true), Instance: instance,
+		Capabilities: r.cfg.Capabilities, CapabilityEvidence: r.cfg.CapabilityEvidence,
+		Resources: link.Resources{CPUs: float64(runtime.NumCPU()), MemoryMB: machineMemoryMB()},
+		Slots:     len(r.slots), Leases: r.held(true), Instance: instance,
 	}
 }
 

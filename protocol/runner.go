@@ -67,22 +67,25 @@ type Runners struct {
 
 // Runner is a paired machine.
 type Runner struct {
-	ID             string        `json:"id"`
-	Label          string        `json:"label"`
-	Owner          string        `json:"owner,omitempty"`
-	OS             string        `json:"os,omitempty"`
-	Arch           string        `json:"arch,omitempty"`
-	Hostname       string        `json:"hostname,omitempty"`
-	Capabilities   []string      `json:"capabilities"`
-	PairedAt       Time          `json:"pairedAt"`
-	LastSeenAt     *Time         `json:"lastSeenAt,omitempty"`
-	Version        string        `json:"version,omitempty"`
-	Protocol       int           `json:"protocol,omitempty"`
-	UpdateRequired bool          `json:"updateRequired,omitempty"`
-	Online         bool          `json:"online"`
-	Slots          int           `json:"slots,omitempty"`
-	Busy           int           `json:"busy,omitempty"`
-	Status         *RunnerStatus `json:"status,omitempty"`
+	ID           string   `json:"id"`
+	Label        string   `json:"label"`
+	Owner        string   `json:"owner,omitempty"`
+	OS           string   `json:"os,omitempty"`
+	Arch         string   `json:"arch,omitempty"`
+	Hostname     string   `json:"hostname,omitempty"`
+	Capabilities []string `json:"capabilities"`
+	// CapabilityEvidence is what the runner saw of each capability when it came last,
+	// in a sentence; empty for one that has not come since the coordinator started.
+	CapabilityEvidence map[string]string `json:"capabilityEvidence,omitempty"`
+	PairedAt           Time              `json:"pairedAt"`
+	LastSeenAt         *Time             `json:"lastSeenAt,omitempty"`
+	Version            string            `json:"version,omitempty"`
+	Protocol           int               `json:"protocol,omitempty"`
+	UpdateRequired     bool              `json:"updateRequired,omitempty"`
+	Online             bool              `json:"online"`
+	Slots              int               `json:"slots,omitempty"`
+	Busy               int               `json:"busy,omitempty"`
+	Status             *RunnerStatus     `json:"status,omitempty"`
 	// Runtime is the runtime whose pool the runner has joined with a pool token;
 	// empty for a paired machine.
 	Runtime string `json:"runtime,omitempty"`

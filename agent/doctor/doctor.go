@@ -140,9 +140,9 @@ type check struct {
 	run        func(context.Context) Check
 }
 
-// Capabilities are the capabilities of protocol that this machine has, in the order of that vocabulary's checks. It takes
-// some seconds at most.
-func Capabilities(ctx context.Context, cfg Config) []string {
+// Capabilities are the checks of those capabilities of protocol that this machine has, in the order of that vocabulary. It
+// takes some seconds at most.
+func Capabilities(ctx context.Context, cfg Config) []Check {
 	return offered(all(ctx, newMachine(ctx, cfg).capabilities(), checkBound))
 }
 
@@ -150,7 +150,10 @@ func Capabilities(ctx context.Context, cfg Config) []string {
 func Examine(ctx context.Context, cfg Config) Report {
 	m := newMachine(ctx, cfg)
 	checks := all(ctx, append(m.needs(), m.capabilities()...), checkBound)
-	r := Report{Version: cfg.Version, OS: runtime.GOOS, Arch: runtime.GOARCH, CanWork: true, Capabilities: offered(checks), Checks: checks}
+	r := Report{Version: cfg.Version, OS: runtime.GOOS, Arch: runtime.GOARCH, CanWork: true, Capabilities: []string{}, Checks: checks}
+	for _, c := range offered(checks) {
+		r.Capabilities = append(r.Capabilities, c.ID)
+	}
 	for _, c := range checks {
 		if c.Required && c.Status == Missing {
 			r.CanWork = false
@@ -159,11 +162,11 @@ func Examine(ctx context.Context, cfg Config) Report {
 	return r
 }
 
-func offered(checks []Check) []string {
-	out := []string{}
+func offered(checks []Check) []Check {
+	var out []Check
 	for _, c := range checks {
 		if c.Capability && c.Status != Missing {
-			out = append(out, c.ID)
+			out = append(out, c)
 		}
 	}
 	return out

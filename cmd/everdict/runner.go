@@ -68,7 +68,7 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
 		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: connected,
-		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, Version: version,
+		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
 		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,

@@ -18,8 +18,9 @@ import (
 // the one for those that do, nil where no container engine answers.
 type drivers struct {
 	plain, images sandbox.Driver
-	// capabilities are what the runner offers.
+	// capabilities are what the runner offers, evidence what was seen of each.
 	capabilities []string
+	evidence     map[string]string
 }
 
 // newDrivers finds what this machine has, as everdict doctor shows it; offered, if
@@ -27,7 +28,14 @@ type drivers struct {
 // time. A runner whose default is docker gets
 // it even when no engine answers now: each run then says so.
 func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir string, slots int, offered []string) drivers {
-	found := doctor.Capabilities(ctx, doctor.Config{Runtime: o.Runtime})
+	found, evidence := []string{}, map[string]string{}
+	for _, name := range offered {
+		evidence[name] = "the runner was told so, and nothing was looked for"
+	}
+	for _, c := range doctor.Capabilities(ctx, doctor.Config{Runtime: o.Runtime}) {
+		found = append(found, c.ID)
+		evidence[c.ID] = c.Evidence
+	}
 	if offered == nil {
 		offered = found
 	}
@@ -36,9 +44,9 @@ func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir str
 		Slots: slots, Warm: o.Warm, WarmRoot: agent.WorkRoot(workDir),
 	})
 	if o.Driver == docker.Name {
-		return drivers{containers, containers, offered}
+		return drivers{containers, containers, offered, evidence}
 	}
-	d := drivers{plain: process.New(process.Config{Slots: slots, NoMask: !o.HideFiles}), capabilities: offered}
+	d := drivers{plain: process.New(process.Config{Slots: slots, NoMask: !o.HideFiles}), capabilities: offered, evidence: evidence}
 	if slices.Contains(found, protocol.CapDocker) {
 		d.images = containers
 	}

@@ -115,7 +115,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 		return errors.Join(err, s.Close())
 	}
 	runner := agent.New(agent.Config{
-		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, Version: version,
+		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
 		CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA,
 		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,

@@ -216,7 +216,8 @@ func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err er
 			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, cfg.DeliverTimeout)
 		}
 	}
-	cfg.ExitWhenIdle, cfg.Capabilities = wait, capabilities(ctx, w.image != "")
+	cfg.ExitWhenIdle = wait
+	cfg.Capabilities, cfg.CapabilityEvidence = capabilities(ctx, w.image)
 	r := agent.New(cfg)
 	over := make(chan struct{})
 	defer close(over)
@@ -244,12 +245,13 @@ func join(ctx context.Context, most time.Duration, cfg member.Config) (*protocol
 
 // capabilities are what the container offers. A run that names an image needs docker,
 // which this is where the container is of that image.
-func capabilities(ctx context.Context, ownImage bool) []string {
-	found := agent.DetectCapabilities(ctx, nil)
-	if ownImage {
+func capabilities(ctx context.Context, image string) ([]string, map[string]string) {
+	found, evidence := agent.DetectCapabilities(ctx, nil)
+	if image != "" {
 		found = append(found, protocol.CapDocker)
+		evidence[protocol.CapDocker] = "this container is of image " + image
 	}
-	return found
+	return found, evidence
 }
 
 func logger(level string) (*slog.Logger, error) {

@@ -157,6 +157,9 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 	return link.Principal{Runner: record.ID, Value: record}, nil
 }
 
+// maxEvidence bounds what is shown of why a runner offers something, in bytes.
+const maxEvidence = 500
+
 // Hello implements link.Handler: the runner becomes present, an older session of
 // it is taken over, and each lease that it holds gets its verdict.
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
@@ -164,6 +167,12 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
 	s.holder = g.holder(c)
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
+	evidence := map[string]string{}
+	for _, name := range capabilities {
+		if seen := h.CapabilityEvidence[name]; seen != "" {
+			evidence[name] = protocol.Clip(seen, maxEvidence)
+		}
+	}
 
 	at := g.seat(record.ID)
 	at.turn.Lock()
@@ -173,7 +182,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
 		Workspace: record.Workspace,
 		Version:   h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
-		Capabilities: capabilities, Slots: h.Slots,
+		Capabilities: capabilities, CapabilityEvidence: evidence, Slots: h.Slots,
 	})
 	g.mu.Lock()
 	old, before := at.session, at.last

@@ -22,7 +22,8 @@ func TestHello(t *testing.T) {
 	mac := w.pair("ann", "mac")
 	m := w.connect(mac)
 	r := w.runner(mac.Runner.ID)
-	if !r.Online || r.Hostname != "host-1" || len(r.Capabilities) != 1 || r.Capabilities[0] != protocol.CapGit {
+	if !r.Online || r.Hostname != "host-1" || len(r.Capabilities) != 1 || r.Capabilities[0] != protocol.CapGit ||
+		len(r.CapabilityEvidence) != 1 || !strings.HasPrefix(r.CapabilityEvidence[protocol.CapGit], "git git") || len(r.CapabilityEvidence[protocol.CapGit]) > 2*maxEvidence {
 		t.Errorf("the runner is shown as %+v", r)
 	}
 	welcome, _ := m.Welcome()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -160,7 +161,8 @@ func (m *machine) Status(link.Status)                   {}
 // dial connects a process; edit changes what it says of itself.
 func (w *world) dial(p protocol.Paired, edit ...func(*link.Hello)) (*machine, error) {
 	m := &machine{w: w, cancels: make(chan link.Cancel, 16), hello: link.Hello{Version: "test", OS: "linux", Arch: "amd64",
-		Hostname: "host-1", Capabilities: []string{protocol.CapGit, "telepathy"}, Slots: 1, Instance: "process-1"}}
+		Hostname: "host-1", Capabilities: []string{protocol.CapGit, "telepathy"}, Slots: 1,
+		CapabilityEvidence: map[string]string{protocol.CapGit: strings.Repeat("git ", 1000), "telepathy": "felt"}, Instance: "process-1"}}
 	for _, f := range edit {
 		f(&m.hello)
 	}

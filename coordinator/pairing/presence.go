@@ -18,7 +18,9 @@ type Hello struct {
 	OS, Arch     string
 	Hostname     string
 	Capabilities []string
-	Slots        int
+	// CapabilityEvidence is for people; see protocol.Runner.
+	CapabilityEvidence map[string]string
+	Slots              int
 }
 
 // Beat is what a heartbeat says. A nil Status keeps the last one.
@@ -53,7 +55,7 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	p.session, p.workspace = session, hello.Workspace
 	p.runner.Version, p.runner.Protocol = hello.Version, hello.Protocol
 	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
-	p.runner.Capabilities, p.runner.Slots = hello.Capabilities, hello.Slots
+	p.runner.Capabilities, p.runner.CapabilityEvidence, p.runner.Slots = hello.Capabilities, hello.CapabilityEvidence, hello.Slots
 	p.runner.Busy, p.runner.Status = 0, nil
 	p.runner.LastSeenAt = &now
 	r.unsaved[runner.ID] = true

@@ -381,6 +381,7 @@ test('a device is connected, seen, and revoked', async (t) => {
   const row = page.locator('tr', { hasText: 'desk' })
   await row.getByText('Online').waitFor()
   await row.click()
+  await page.locator('.evidence li', { hasText: /^git git version/ }).waitFor() // what it offers, and what was seen of it
   await page.getByRole('button', { name: 'Revoke' }).click()
   await page.getByRole('button', { name: 'Revoke' }).click()
   await page.getByRole('heading', { name: 'No machine is connected' }).waitFor()

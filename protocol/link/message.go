@@ -106,15 +106,17 @@ type Resources struct {
 // Hello is the runner's first message on the control stream.
 type Hello struct {
 	// Protocol is filled in by Dial.
-	Protocol     int               `json:"protocol"`
-	Version      string            `json:"version"`
-	OS           string            `json:"os"`
-	Arch         string            `json:"arch"`
-	Hostname     string            `json:"hostname,omitempty"`
-	Capabilities []string          `json:"capabilities,omitempty"`
-	Resources    Resources         `json:"resources"`
-	Slots        int               `json:"slots"`
-	Labels       map[string]string `json:"labels,omitempty"`
+	Protocol     int      `json:"protocol"`
+	Version      string   `json:"version"`
+	OS           string   `json:"os"`
+	Arch         string   `json:"arch"`
+	Hostname     string   `json:"hostname,omitempty"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	// CapabilityEvidence is what was seen of each capability, for people.
+	CapabilityEvidence map[string]string `json:"capability_evidence,omitempty"`
+	Resources          Resources         `json:"resources"`
+	Slots              int               `json:"slots"`
+	Labels             map[string]string `json:"labels,omitempty"`
 	// Leases are all attempts that the runner still holds, finished ones with an unacknowledged result included.
 	Leases []HeldLease `json:"leases,omitempty"`
 	// Instance distinguishes two processes that use one credential. Constant for the life of the process.

@@ -236,6 +236,10 @@ func (m *Hello) check() error {
 	var l limits
 	l.held(m.Leases)
 	l.max("capabilities", len(m.Capabilities), MaxLeases)
+	l.max("capability_evidence", len(m.CapabilityEvidence), MaxLeases)
+	for _, text := range m.CapabilityEvidence {
+		l.text("capability_evidence", text)
+	}
 	l.max("labels", len(m.Labels), MaxLeases)
 	l.size("slots", int64(m.Slots), 1<<16)
 	return l.err

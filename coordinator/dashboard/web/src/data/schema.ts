@@ -812,6 +812,9 @@ export interface components {
             arch?: string;
             busy?: number;
             capabilities: string[];
+            capabilityEvidence?: {
+                [key: string]: string;
+            };
             hostname?: string;
             id: string;
             job?: string;

@@ -174,9 +174,17 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
         <Fact name="Host">{[r.hostname, r.os, r.arch].filter(Boolean).join(' · ') || '–'}</Fact>
         <Fact name="Slots">{r.slots ? `${r.busy ?? 0} of ${r.slots} busy` : '–'}</Fact>
         <Fact name="Offers">
-          <span className="tags">
-            {r.capabilities.length ? r.capabilities.map((c) => <span key={c} className="tag">{c}</span>) : '–'}
-          </span>
+          {r.capabilities.length ? (
+            <ul className="evidence">
+              {r.capabilities.map((c) => (
+                <li key={c}>
+                  <span className="tag">{c}</span> <span className="faint">{r.capabilityEvidence?.[c]}</span>
+                </li>
+              ))}
+            </ul>
+          ) : (
+            '–'
+          )}
         </Fact>
         <Fact name="Version">
           {r.version ?? '–'} {r.protocol !== undefined && <span className="faint">protocol {r.protocol}</span>}
