@@ -179,9 +179,9 @@ export function NewRun() {
               </label>
             </div>
           )}
-          <ErrorNote error={error} />
         </div>
         <div className="dialog-foot">
+          <ErrorNote error={error} />
           <Button onClick={() => history.back()}>Back</Button>
           <Button look="primary" type="submit" busy={busy}>
             Submit
