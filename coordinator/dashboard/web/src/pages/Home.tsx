@@ -111,7 +111,7 @@ function Overview({ summary: s, recent }: { summary: Summary; recent: RunList })
           )}
         </section>
       </div>
-      {(s.waiting.length > 0 || s.runs.suspended > 0) && (
+      {s.waiting.length > 0 && (
         <section className="card" aria-label="Waiting">
           <div className="card-head">
             <h2 className="grow">Waiting, and for what</h2>
