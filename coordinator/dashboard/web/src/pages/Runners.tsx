@@ -113,6 +113,7 @@ export function Runners() {
 
 function whose(r: Runner): string {
   if (!r.owner) return 'everybody’s runs'
+  if (r.owner === 'local:') return 'everybody’s runs'
   return r.owner.startsWith('ws:') || r.owner.startsWith('workspace') ? 'everybody’s runs' : `runs of ${r.owner}`
 }
 
