@@ -25,7 +25,7 @@ type Secrets interface {
 }
 
 // ErrNoSecret says that a workspace has no secret of this name.
-var ErrNoSecret = errors.New("fleet: no such secret")
+var ErrNoSecret = errors.New("the workspace has no secret of this name")
 
 // Target is a cluster as one runtime uses it.
 type Target struct {

@@ -61,7 +61,7 @@ func (a *app) printReach(kind, reason, detail string, reachable bool) {
 	case protocol.ProbeUnreachable:
 		a.hint("  it is the coordinator that asks: the address has to be reachable from where that runs")
 	case protocol.ProbeError:
-		a.hint("  everdict runtimes validate says what is wrong with a spec, and which of its secrets are not there")
+		a.hint("  everdict runtimes validate says what is wrong with a spec, and which of its secrets are not there; everdict secrets set NAME sets one")
 	}
 }
 
