@@ -115,7 +115,7 @@ run has gone on without this attempt, the result is kept as late evidence.`,
 			}
 			result := protocol.ResultIn(output)
 			if result == nil {
-				return &adviceError{fmt.Errorf("there is no result in %s", file), "it is a whole line that begins with " + protocol.ResultSentinel + ", which job-runner prints when the run is over"}
+				return &adviceError{fmt.Errorf("there is no result in %s", file), "it is a whole line that begins with " + protocol.ResultSentinel + ", which job-runner prints when the run is over; with EVERDICT_API_URL set it delivers the result itself and prints nothing: everdict runs get says whether it came"}
 			}
 			c, err := a.client()
 			if err != nil {
