@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,10 +31,11 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
-// TestEveryFileIsTested: what is added here is tested here.
+// TestEveryFileIsTested: what is added here is tested here, and README.md says what it is for.
 func TestEveryFileIsTested(t *testing.T) {
 	t.Parallel()
 	known := []string{
+		"README.md",
 		"compose/compose.yaml",
 		"everdict.Dockerfile", "job-runner.Dockerfile",
 		"kubernetes/coordinator/coordinator.yaml", "kubernetes/coordinator/kustomization.yaml", "kubernetes/coordinator/launcher.yaml", "kubernetes/coordinator/network.yaml",
@@ -44,14 +46,20 @@ func TestEveryFileIsTested(t *testing.T) {
 		"systemd/everdict-coordinator.service", "systemd/everdict-runner.service",
 	}
 	var files []string
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.HasSuffix(path, ".go") {
-			files = append(files, filepath.ToSlash(path))
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !strings.HasSuffix(file, ".go") {
+			files = append(files, filepath.ToSlash(file))
 		}
 		return err
 	})
 	if err != nil || !slices.Equal(files, known) {
 		t.Errorf("there are %q (%v), the tests know %q", files, err, known)
+	}
+	readme := string(read(t, "README.md"))
+	for _, file := range known[1:] {
+		if !strings.Contains(readme, "]("+file+")") && !strings.Contains(readme, "]("+path.Dir(file)+")") {
+			t.Errorf("README.md does not link %s, nor its directory", file)
+		}
 	}
 }
 
