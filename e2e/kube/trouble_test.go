@@ -78,7 +78,10 @@ func TestP9_AnImageWithoutGit(t *testing.T) {
 // TestF15_MemoryRunsOut: whichever process the kernel ends, the run says why.
 func TestF15_MemoryRunsOut(t *testing.T) {
 	t.Parallel()
-	h, ns := launching(t, once)
+	h, ns := launching(t, once, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+		// A container at its limit may stand still for seconds before the kernel ends something in it.
+		c.Lease.TTL, c.Timing.LeaseTTL = 30*time.Second, 30*time.Second
+	})
 	run := h.Settled(h.Submit(on("run head -c 300000000 /dev/zero | tail -n 1 | wc -c")))
 	failed(t, run, protocol.ClassInfra, protocol.ReasonOOM)
 	noUnits(t, ns)
