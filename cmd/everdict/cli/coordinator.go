@@ -151,10 +151,11 @@ func (a *app) sessionOptions(o *CoordinatorOptions) error {
 	return nil
 }
 
-// trustZones are how workspaces can be kept apart; the second is perTenant.
-var trustZones = []string{"runtime-declared", perTenant}
-
+// perTenant keeps workspaces apart on their clusters.
 const perTenant = "per-tenant"
+
+// trustZones are the ways to keep workspaces apart.
+var trustZones = []string{"runtime-declared", perTenant}
 
 // launchOptions checks what configuration says about launched runners.
 func (a *app) launchOptions() (LaunchOptions, error) {
