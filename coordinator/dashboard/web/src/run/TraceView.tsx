@@ -301,7 +301,7 @@ function EventRow({ item, base, open, toggle }: { item: Item; base: number; open
           {failed && <span className="ink-bad">{e.kind === 'error' ? '' : 'failed'}</span>}
           {e.kind === 'llm_call' && <span>{tokensOf(e.cost)}</span>}
           {e.kind === 'llm_call' && e.cost?.usd !== undefined && <span>{usd(e.cost.usd)}</span>}
-          {e.kind === 'tool_call' && !item.result && <span className="faint">no result yet</span>}
+          {e.kind === 'tool_call' && !item.result && <span className="faint">no result</span>}
           {item.took !== undefined && <span className="took">{duration(item.took)}</span>}
           <ChevronRight size={14} className={open ? 'turned' : ''} aria-hidden />
         </span>
