@@ -29,7 +29,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	}
 	all, slots, short := l.missing(ctx)
 	if short > 0 {
-		l.giveWay(ctx, short)
+		l.giveWay(short)
 	} else {
 		all = append(all, l.keepWarm(ctx, slots)...)
 	}
@@ -45,7 +45,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	var mu sync.Mutex
 	var failed error
 	group, bounded := errgroup.WithContext(ctx)
-	group.SetLimit(launchWidth)
+	group.SetLimit(callWidth)
 	for _, w := range all {
 		group.Go(func() error {
 			o, word, err := l.launchOne(bounded, current, w)
@@ -65,14 +65,9 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		})
 	}
 	_ = group.Wait() // failed has them all
-	switch {
-	case ctx.Err() != nil:
-	case failed != nil:
+	if failed != nil && ctx.Err() == nil {
 		l.failed("launch", first(failed))
 		l.due(l.notBefore)
-	default:
-		l.failures = 0
-		l.say(l.full)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/everdict/everdict/lease"
@@ -14,8 +15,8 @@ import (
 const (
 	// callBound is how long one call of a cluster may take.
 	callBound = 30 * time.Second
-	// launchWidth is how many units are launched at a time.
-	launchWidth = 8
+	// callWidth is how many units are launched, or removed, at a time.
+	callWidth = 8
 	// listLag is how long a list may take to show what was launched.
 	listLag = 30 * time.Second
 	// tailBytes of a unit's output go into a failure, and a result is looked for in the
@@ -43,6 +44,8 @@ type look struct {
 	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
+	// over are the units to remove.
+	over []seen
 	// full says that there is no slot left; empty: there is.
 	full string
 }
@@ -86,6 +89,11 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 	}
 	l.judge(ctx)
 	l.launch(ctx, current)
+	l.remove(ctx)
+	if ctx.Err() == nil && !l.notBefore.After(l.now) { // the cluster did all that it was asked to
+		l.failures = 0
+		l.say(l.full)
+	}
 	p.mu.Lock()
 	p.words = l.words
 	p.mu.Unlock()
@@ -201,7 +209,7 @@ func (l *look) judge(ctx context.Context) {
 			l.mark(u.Name).unwanted = time.Time{}
 			l.await(ctx, u, job)
 		default:
-			l.sweep(ctx, u)
+			l.sweep(u)
 		}
 	}
 	// A runner of ours that holds a lease, and whose unit is not there any more.
@@ -342,8 +350,9 @@ func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 	l.due(l.now.Add(settle))
 }
 
-// sweep terminates a unit that has not been wanted for Grace.
-func (l *look) sweep(ctx context.Context, u seen) {
+// sweep notes that a unit is not wanted: it has its place until it has ended, and is
+// removed when that is so for Grace.
+func (l *look) sweep(u seen) {
 	m := l.mark(u.Name)
 	if u.mayRun() {
 		l.leaving++
@@ -357,30 +366,52 @@ func (l *look) sweep(ctx context.Context, u seen) {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
 	}
-	if l.notBefore.After(l.now) {
+	l.over = append(l.over, u)
+}
+
+// remove terminates units that are over, a few in one look: a slot that becomes free
+// meanwhile waits for no more than that.
+func (l *look) remove(ctx context.Context) {
+	if len(l.over) > 0 && l.notBefore.After(l.now) {
 		l.due(l.notBefore) // the cluster is asked again then
 		return
 	}
-	bounded, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	switch err := u.on.Terminate(bounded, u.Name); {
-	case err == nil:
-	case ctx.Err() != nil:
-		return
-	case u.on == l.clusters[len(l.clusters)-1]:
-		l.failed("remove what is over from its cluster", err)
-		l.due(l.notBefore)
-		return
-	default:
-		l.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", u.Name, "err", err)
-		l.due(l.now.Add(l.cfg.MaxBackoff))
-		return
+	slices.SortFunc(l.over, func(a, b seen) int { return l.mark(a.Name).unwanted.Compare(l.mark(b.Name).unwanted) })
+	now := l.over[:min(len(l.over), callWidth)]
+	if len(now) < len(l.over) {
+		l.due(l.now)
 	}
-	m.unwanted = l.now // if it is still there after another Grace, it is told again
-	l.due(m.unwanted.Add(l.cfg.Grace))
-	if !m.removed {
-		m.removed = true
-		l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+	errs := make([]error, len(now))
+	var group sync.WaitGroup
+	for i, u := range now {
+		group.Go(func() {
+			bounded, cancel := context.WithTimeout(ctx, callBound)
+			defer cancel()
+			errs[i] = u.on.Terminate(bounded, u.Name)
+		})
+	}
+	group.Wait()
+	var failed error
+	for i, u := range now {
+		switch m := l.mark(u.Name); {
+		case errs[i] == nil:
+			m.unwanted = l.now // if it is still there after another Grace, it is told again
+			l.due(m.unwanted.Add(l.cfg.Grace))
+			if !m.removed {
+				m.removed = true
+				l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
+			}
+		case ctx.Err() != nil:
+		case u.on == l.clusters[len(l.clusters)-1]:
+			failed = errs[i]
+		default:
+			l.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", u.Name, "err", errs[i])
+			l.due(l.now.Add(l.cfg.MaxBackoff))
+		}
+	}
+	if failed != nil {
+		l.failed("remove what is over from its cluster", failed)
+		l.due(l.notBefore)
 	}
 }
 

@@ -170,7 +170,7 @@ func (l *look) stand(ctx context.Context, u seen, n *note, held map[string]bool)
 	}
 	if why := l.retire(u, n, m); why != "" {
 		l.log.Debug("standing unit is not wanted", "unit", u.Name, "why", why)
-		l.sweep(ctx, u)
+		l.sweep(u)
 		return
 	}
 	m.unwanted = time.Time{}
@@ -261,11 +261,11 @@ func (l *look) unassign(unit string) {
 }
 
 // giveWay removes n idle units, so that jobs which do not fit them have their place.
-func (l *look) giveWay(ctx context.Context, n int) {
+func (l *look) giveWay(n int) {
 	for _, u := range l.idle[:min(n, len(l.idle))] {
 		m := l.mark(u.Name)
 		m.going, m.unwanted = true, l.now.Add(-l.cfg.Grace)
-		l.sweep(ctx, u.seen)
+		l.sweep(u.seen)
 	}
 }
 
@@ -279,7 +279,7 @@ func (l *look) keepWarm(ctx context.Context, slots int) []wanted {
 		switch {
 		case fresh && (*u.note != *n || ready >= l.spec.Warm):
 			l.mark(u.Name).going = true
-			l.sweep(ctx, u.seen)
+			l.sweep(u.seen)
 		case u.note.CPU == n.CPU && u.note.MemoryMB == n.MemoryMB && u.note.GPU == n.GPU:
 			ready++
 		}
