@@ -52,6 +52,29 @@ func TestLimitsKeepWorkHere(t *testing.T) {
 	})
 }
 
+// A launch that takes long holds up nothing else, and counts against the limits.
+func TestASlowLaunch(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.slow = map[string]bool{"run_a": true}
+		w.submit(fleet.Needs{}, "run_a")
+		w.submit(fleet.Needs{}, "run_b", "run_c")
+		w.wantWhy("run_a", "is launching")
+		w.wantWhy("run_b", "is running")
+		w.wantWhy("run_c", "waits for a slot: 2 of 2 in use")
+		w.taken("run_b")
+		w.move("run_b", settled)
+		w.pass(grace) // its unit goes
+		w.wantWhy("run_c", "is running")
+		w.wantWhy("run_a", "is launching")
+		w.move("run_a", settled) // cancelled, with its launch still going on
+		w.pass(slowLaunch + grace)
+		w.wantUnits("nobody wants a", unit("run_c", 1))
+		if n := w.cluster.Launches(); n != 3 {
+			t.Errorf("%d units were ever made, want 3", n)
+		}
+	})
+}
+
 func TestARestartGoesOn(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 3}, func(t *testing.T, w *world) {
 		w.submit(fleet.Needs{}, "run_a", "run_b", "run_c")

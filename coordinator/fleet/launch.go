@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"time"
 
 	"github.com/everdict/everdict/lease"
 )
@@ -34,7 +32,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		all = append(all, l.keepWarm(ctx, slots)...)
 	}
 	for _, u := range l.idle {
-		if u.State == Launching && l.launched[u.Name].Name == "" && !l.mark(u.Name).going { // its launch was cut off
+		if l.cutOff(u.Name) && !l.mark(u.Name).going { // its launch was cut off
 			all = append(all, wanted{unit: u.Name, note: u.note})
 		}
 	}
@@ -42,33 +40,26 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		l.due(l.notBefore) // what it waits for has been said
 		return
 	}
-	var mu sync.Mutex
-	var failed error
-	group, bounded := errgroup.WithContext(ctx)
-	group.SetLimit(callWidth)
 	for _, w := range all {
-		group.Go(func() error {
-			o, word, err := l.launchOne(bounded, current, w)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = errors.Join(failed, err)
-				return err // the others would fail as well
+		o, err := l.order(ctx, &w)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.failed("launch", err)
+				l.due(l.notBefore)
 			}
-			if w.Job != "" {
-				l.words[w.Job] = word
-			}
-			if l.units[w.unit].Name == "" {
-				l.launched[w.unit] = launched{Unit{Name: w.unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, l.now}
-			}
-			return nil
-		})
+			return
+		}
+		if w.Job != "" {
+			l.words[w.Job] = fmt.Sprintf("unit %s is %s", w.unit, Pending)
+		}
+		l.begin(ctx, current, o)
 	}
-	_ = group.Wait() // failed has them all
-	if failed != nil && ctx.Err() == nil {
-		l.failed("launch", first(failed))
-		l.due(l.notBefore)
-	}
+}
+
+// cutOff says that the launch of a unit has not come to its end and is not going on.
+func (l *look) cutOff(unit string) bool {
+	_, going := l.launching[unit]
+	return l.units[unit].State == Launching && !going
 }
 
 // missing are the units that waiting jobs have not, how many slots are left, and how
@@ -79,7 +70,7 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
 	for _, w := range l.demand.Next {
 		unit := UnitName(w.Job, w.Attempt+1)
 		if l.awaited[w.Job] != "" {
-			if l.awaited[w.Job] == unit && l.units[unit].State == Launching && l.launched[unit].Name == "" {
+			if l.awaited[w.Job] == unit && l.cutOff(unit) {
 				all = append(all, wanted{Waiting: w, unit: unit}) // its launch was cut off
 			}
 			continue
@@ -111,20 +102,13 @@ func (l *look) room(mb int) bool {
 	return use.Limit.MemoryMB <= 0 || mb == 0 || use.MemoryMB+l.memory+int64(mb) <= use.Limit.MemoryMB
 }
 
-// first is the first of joined errors: the others are of the same kind.
-func first(err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return first(joined.Unwrap()[0])
-	}
-	return err
-}
-
-func (l *look) launchOne(ctx context.Context, c *cluster, w wanted) (o Order, word string, err error) {
+// order is what the cluster is asked for; it settles the note of w.
+func (l *look) order(ctx context.Context, w *wanted) (o Order, err error) {
 	o = Order{Unit: w.unit, URL: l.cfg.URL}
-	var needs Needs
 	if w.Job != "" {
-		if needs, err = l.cfg.Runs.Needs(ctx, w.Job); err != nil {
-			return o, "", err
+		needs, err := l.cfg.Runs.Needs(ctx, w.Job)
+		if err != nil {
+			return o, err
 		}
 		o.Job, o.Attempt = w.Job, w.Attempt+1
 		o.Image, o.CPU, o.MemoryMB, o.GPU = needs.Image, needs.CPU, needs.MemoryMB, needs.GPU
@@ -137,20 +121,99 @@ func (l *look) launchOne(ctx context.Context, c *cluster, w wanted) (o Order, wo
 	o.Token = func(ctx context.Context) (string, error) {
 		return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, w.unit, o.Job, l.cfg.TokenLife)
 	}
+	return o, nil
+}
+
+// launching is a launch that goes on while the pool looks again: it takes several calls
+// of a cluster that may be slow, and a slot that becomes free meanwhile does not wait for
+// them.
+type launching struct {
+	Unit
+	on    *cluster
+	began time.Time
+}
+
+// launchEnd is how a launch ended.
+type launchEnd struct {
+	unit string
+	err  error
+	// cold is why no unit of this kind can be kept ready; empty: it can.
+	cold string
+}
+
+// begin launches a unit.
+func (l *look) begin(ctx context.Context, c *cluster, o Order) {
+	p := l.pool
+	p.launching[o.Unit] = launching{Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, c, l.now}
+	p.launches.Go(func() {
+		end := launchEnd{unit: o.Unit}
+		select {
+		case p.width <- struct{}{}:
+			end.cold, end.err = p.launchOne(ctx, c, o)
+			<-p.width
+		case <-ctx.Done():
+			end.err = ctx.Err()
+		}
+		p.mu.Lock()
+		p.ends = append(p.ends, end)
+		p.mu.Unlock()
+		p.kick()
+	})
+}
+
+func (p *pool) launchOne(ctx context.Context, c *cluster, o Order) (cold string, err error) {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	err = c.Launch(bounded, o)
 	var refused *RefusedError
 	switch {
-	case errors.As(err, &refused) && w.Job == "":
-		l.coldUntil(refused.Message)
-		return o, "", nil
+	case errors.As(err, &refused) && o.Job == "":
+		return refused.Message, nil
 	case errors.As(err, &refused):
+		needs, err := p.cfg.Runs.Needs(ctx, o.Job)
+		if err != nil {
+			return "", err
+		}
 		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		f := failure(&Unit{Name: w.unit}, t, needs, true)
-		return o, f.Message, l.cfg.Runs.Unplaced(ctx, w.Job, w.Attempt, f)
+		return "", p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, failure(&Unit{Name: o.Unit}, t, needs, true))
 	case err == nil:
-		l.log.Info("unit launched", "run", w.Job, "unit", w.unit)
+		p.log.Info("unit launched", "run", o.Job, "unit", o.Unit)
 	}
-	return o, fmt.Sprintf("unit %s is %s", w.unit, Pending), err
+	return "", err
+}
+
+// launchesOn says whether a unit is being launched on a cluster.
+func (p *pool) launchesOn(c *cluster) bool {
+	for _, u := range p.launching {
+		if u.on == c {
+			return true
+		}
+	}
+	return false
+}
+
+// launchesEnded takes in how launches ended.
+func (p *pool) launchesEnded(ctx context.Context) {
+	p.mu.Lock()
+	ends := p.ends
+	p.ends = nil
+	p.mu.Unlock()
+	for _, end := range ends {
+		was := p.launching[end.unit]
+		delete(p.launching, end.unit)
+		switch {
+		case ctx.Err() != nil:
+		case end.err != nil && was.began.Before(p.failedAt):
+			p.log.Debug("launch failed with the others", "unit", end.unit, "err", end.err)
+		case end.err != nil:
+			p.failed("launch", end.err)
+		case end.cold != "":
+			p.coldUntil(end.cold)
+		default:
+			if !was.began.Before(p.failedAt) {
+				p.failures = 0
+			}
+			p.launched[end.unit] = launched{was.Unit, p.cfg.Now()}
+		}
+	}
 }

@@ -22,13 +22,20 @@ type pool struct {
 	spec  *protocol.RuntimeSpec
 	word  string            // why a run without a word of its own has no unit
 	words map[string]string // by run
+	ends  []launchEnd       // of launches that have not been taken in
+
+	// launches go on beside run, width of them at a time.
+	launches sync.WaitGroup
+	width    chan struct{}
 
 	// clusters that units may be on; the last is launched on. The others had earlier
 	// versions of the runtime, and go when they have no unit.
 	clusters []*cluster
-	// launched are units that a list need not show yet, by name.
-	launched map[string]launched
-	marks    map[string]*marks
+	// launching are units whose launch goes on, and launched those that a list need not
+	// show yet, by name.
+	launching map[string]launching
+	launched  map[string]launched
+	marks     map[string]*marks
 	// holders are the units of the runners that hold leases, by runner; "" is one that
 	// nobody launched.
 	holders map[string]string
@@ -36,9 +43,9 @@ type pool struct {
 	// when none is launched to be kept ready.
 	assigned map[string]assignment
 	cold     time.Time
-	// failures of the cluster in a row, and when it is asked again.
-	failures  int
-	notBefore time.Time
+	// failures of the cluster in a row, when it failed last, and when it is asked again.
+	failures            int
+	failedAt, notBefore time.Time
 }
 
 // cluster is a provider that is being watched.
@@ -67,7 +74,7 @@ func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {
 	return &pool{
 		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
-		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, marks: map[string]*marks{},
+		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, width: make(chan struct{}, callWidth), marks: map[string]*marks{},
 		assigned: map[string]assignment{},
 	}
 }
@@ -101,6 +108,7 @@ const settle = 20 * time.Millisecond
 
 func (p *pool) run(ctx context.Context) {
 	defer func() {
+		p.launches.Wait()
 		for _, c := range p.clusters {
 			c.stop()
 			<-c.over
@@ -185,7 +193,8 @@ func (p *pool) failed(action string, err error) {
 		delay = min(delay, p.cfg.Backoff<<p.failures)
 	}
 	p.failures++
-	p.notBefore = p.cfg.Now().Add(delay)
+	p.failedAt = p.cfg.Now()
+	p.notBefore = p.failedAt.Add(delay)
 	p.log.Warn("cluster failed", "action", action, "err", err, "again in", delay)
 	p.say(fmt.Sprintf("cannot %s: %s; trying again every %v or sooner", action, protocol.Clip(err.Error(), 400), p.cfg.MaxBackoff))
 	var auth *AuthError

@@ -64,6 +64,7 @@ func (u *seen) mayRun() bool {
 // pass compares once and does what is missing. It returns after how long to look again
 // if nothing happens.
 func (p *pool) pass(ctx context.Context) time.Duration {
+	p.launchesEnded(ctx)
 	now := p.cfg.Now()
 	if wait := p.notBefore.Sub(now); wait > 0 && len(p.clusters) == 0 {
 		return wait
@@ -90,9 +91,13 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 	l.judge(ctx)
 	l.launch(ctx, current)
 	l.remove(ctx)
-	if ctx.Err() == nil && !l.notBefore.After(l.now) { // the cluster did all that it was asked to
-		l.failures = 0
-		l.say(l.full)
+	if ctx.Err() == nil && !l.notBefore.After(l.now) {
+		if len(l.launching) == 0 { // the cluster did all that it was asked to
+			l.failures = 0
+		}
+		if l.failures == 0 {
+			l.say(l.full)
+		}
 	}
 	p.mu.Lock()
 	p.words = l.words
@@ -120,7 +125,7 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			l.units[u.Name] = seen{u, c}
 			delete(l.launched, u.Name)
 		}
-		if len(units) == 0 && c != current {
+		if len(units) == 0 && c != current && !l.launchesOn(c) {
 			l.drop(c)
 		}
 	}
@@ -130,6 +135,11 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			continue
 		}
 		l.units[name] = seen{u.Unit, current}
+	}
+	for name, u := range l.launching {
+		if _, there := l.units[name]; !there {
+			l.units[name] = seen{u.Unit, u.on}
+		}
 	}
 	for name := range l.marks {
 		if _, there := l.units[name]; !there {
@@ -366,7 +376,9 @@ func (l *look) sweep(u seen) {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
 	}
-	l.over = append(l.over, u)
+	if _, going := l.launching[u.Name]; !going { // its end is told
+		l.over = append(l.over, u)
+	}
 }
 
 // remove terminates units that are over, a few in one look: a slot that becomes free
