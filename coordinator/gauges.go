@@ -19,6 +19,11 @@ var _ api.Gauges = gauges{}
 // Gauges implements api.Gauges.
 func (g gauges) Gauges(emit func(name, help string, value float64, labels ...string)) {
 	emit("everdict_runners_connected", "Runners with a live session.", float64(g.c.gateway.Sessions()))
+	if f := g.c.fleet; f != nil {
+		looks, took := f.Looks()
+		emit("everdict_fleet_looks_total", "Times that the units of a pool were compared with what is wanted.", float64(looks))
+		emit("everdict_fleet_look_seconds_total", "Time that this took, with waiting for clusters.", took.Seconds())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), gaugesBound)
 	defer cancel()
 	stats, err := g.c.queue.Stats(ctx)

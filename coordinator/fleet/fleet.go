@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/everdict/everdict/lease"
@@ -89,6 +90,29 @@ type Fleet struct {
 	pools map[key]*pool
 	names map[string]*pool // by the pool's name in the queue
 	start func(*pool)      // nil: not running
+
+	looks counted
+}
+
+// counted is how often pools were looked at, and how long that took.
+type counted struct {
+	n, nanos atomic.Int64
+}
+
+// look looks once and counts it.
+func (c *counted) look(pass func() time.Duration) time.Duration {
+	began := time.Now()
+	defer func() {
+		c.n.Add(1)
+		c.nanos.Add(int64(time.Since(began)))
+	}()
+	return pass()
+}
+
+// Looks is how often pools were looked at, and how long that took with waiting for their
+// clusters.
+func (f *Fleet) Looks() (n int64, took time.Duration) {
+	return f.looks.n.Load(), time.Duration(f.looks.nanos.Load())
 }
 
 type key struct{ workspace, runtime string }
@@ -121,7 +145,7 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 		if f.cfg.Openers[latest.Kind] == nil {
 			return
 		}
-		p = newPool(&f.cfg, workspace, latest)
+		p = newPool(&f.cfg, &f.looks, workspace, latest)
 		f.pools[k], f.names[p.name] = p, p
 		if f.start != nil {
 			f.start(p)

@@ -14,6 +14,7 @@ import (
 // pool launches for one runtime. All but what mu guards belongs to run's goroutine.
 type pool struct {
 	cfg                      *Config
+	looks                    *counted
 	log                      *slog.Logger
 	name, workspace, runtime string
 	kicked                   chan struct{}
@@ -70,9 +71,9 @@ type marks struct {
 	used, going, foretold, removed bool
 }
 
-func newPool(cfg *Config, workspace string, spec *protocol.RuntimeSpec) *pool {
+func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.RuntimeSpec) *pool {
 	return &pool{
-		cfg: cfg, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
+		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, width: make(chan struct{}, callWidth), marks: map[string]*marks{},
 		assigned: map[string]assignment{},
@@ -124,7 +125,7 @@ func (p *pool) run(ctx context.Context) {
 		case <-p.kicked:
 		case <-timer.C:
 		}
-		next := p.pass(ctx)
+		next := p.looks.look(func() time.Duration { return p.pass(ctx) })
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():

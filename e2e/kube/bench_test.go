@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -144,6 +145,28 @@ func (k *bench) cpu() time.Duration {
 	user, _ := strconv.Atoi(fields[11])
 	system, _ := strconv.Atoi(fields[12])
 	return time.Duration(user+system) * time.Second / 100
+}
+
+// looking is how long the fleet has looked at its pools, in seconds.
+func (k *bench) looking() float64 {
+	k.Helper()
+	resp, err := http.Get(k.api.BaseURL() + "/metrics")
+	if err != nil {
+		k.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		k.Fatal(err)
+	}
+	const name = "\neverdict_fleet_look_seconds_total "
+	_, rest, _ := strings.Cut(string(text), name)
+	line, _, _ := strings.Cut(rest, "\n")
+	seconds, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		k.Fatalf("metrics have no%s: %v", name, err)
+	}
+	return seconds
 }
 
 // over measures the coordinator for a while: its share of a core in percent, and its
@@ -449,8 +472,9 @@ func BenchmarkLongQueue(b *testing.B) {
 		k.pool("cluster", "")
 		k.submit("cluster", n)
 		time.Sleep(5 * time.Second)
-		before := k.done("cluster", n)
+		before, looks := k.done("cluster", n), k.looking()
 		share, calls = k.over(2 * window)
+		b.ReportMetric(100*(k.looking()-looks)/(2*window).Seconds(), "looks-working-%")
 		ended := k.done("cluster", n) - before
 		b.ReportMetric(share, "cpu-working-%")
 		b.ReportMetric(float64(calls)/float64(ended), "calls/run")
