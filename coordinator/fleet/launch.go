@@ -2,9 +2,7 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/everdict/everdict/lease"
 )
@@ -52,7 +50,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		if w.Job != "" {
 			l.words[w.Job] = fmt.Sprintf("unit %s is %s", w.unit, Pending)
 		}
-		l.begin(ctx, current, o)
+		l.beginLaunch(ctx, current, o)
 	}
 }
 
@@ -122,98 +120,4 @@ func (l *look) order(ctx context.Context, w *wanted) (o Order, err error) {
 		return l.cfg.Runners.CreateJoinToken(ctx, l.workspace, l.runtime, w.unit, o.Job, l.cfg.TokenLife)
 	}
 	return o, nil
-}
-
-// launching is a launch that goes on while the pool looks again: it takes several calls
-// of a cluster that may be slow, and a slot that becomes free meanwhile does not wait for
-// them.
-type launching struct {
-	Unit
-	on    *cluster
-	began time.Time
-}
-
-// launchEnd is how a launch ended.
-type launchEnd struct {
-	unit string
-	err  error
-	// cold is why no unit of this kind can be kept ready; empty: it can.
-	cold string
-}
-
-// begin launches a unit.
-func (l *look) begin(ctx context.Context, c *cluster, o Order) {
-	p := l.pool
-	p.launching[o.Unit] = launching{Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, c, l.now}
-	p.launches.Go(func() {
-		end := launchEnd{unit: o.Unit}
-		select {
-		case p.width <- struct{}{}:
-			end.cold, end.err = p.launchOne(ctx, c, o)
-			<-p.width
-		case <-ctx.Done():
-			end.err = ctx.Err()
-		}
-		p.mu.Lock()
-		p.ends = append(p.ends, end)
-		p.mu.Unlock()
-		p.kick()
-	})
-}
-
-func (p *pool) launchOne(ctx context.Context, c *cluster, o Order) (cold string, err error) {
-	bounded, cancel := context.WithTimeout(ctx, callBound)
-	defer cancel()
-	err = c.Launch(bounded, o)
-	var refused *RefusedError
-	switch {
-	case errors.As(err, &refused) && o.Job == "":
-		return refused.Message, nil
-	case errors.As(err, &refused):
-		needs, err := p.cfg.Runs.Needs(ctx, o.Job)
-		if err != nil {
-			return "", err
-		}
-		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		return "", p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, failure(&Unit{Name: o.Unit}, t, needs, true))
-	case err == nil:
-		p.log.Info("unit launched", "run", o.Job, "unit", o.Unit)
-	}
-	return "", err
-}
-
-// launchesOn says whether a unit is being launched on a cluster.
-func (p *pool) launchesOn(c *cluster) bool {
-	for _, u := range p.launching {
-		if u.on == c {
-			return true
-		}
-	}
-	return false
-}
-
-// launchesEnded takes in how launches ended.
-func (p *pool) launchesEnded(ctx context.Context) {
-	p.mu.Lock()
-	ends := p.ends
-	p.ends = nil
-	p.mu.Unlock()
-	for _, end := range ends {
-		was := p.launching[end.unit]
-		delete(p.launching, end.unit)
-		switch {
-		case ctx.Err() != nil:
-		case end.err != nil && was.began.Before(p.failedAt):
-			p.log.Debug("launch failed with the others", "unit", end.unit, "err", end.err)
-		case end.err != nil:
-			p.failed("launch", end.err)
-		case end.cold != "":
-			p.coldUntil(end.cold)
-		default:
-			if !was.began.Before(p.failedAt) {
-				p.failures = 0
-			}
-			p.launched[end.unit] = launched{was.Unit, p.cfg.Now()}
-		}
-	}
 }

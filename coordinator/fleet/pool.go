@@ -23,18 +23,19 @@ type pool struct {
 	spec  *protocol.RuntimeSpec
 	word  string            // why a run without a word of its own has no unit
 	words map[string]string // by run
-	ends  []launchEnd       // of launches that have not been taken in
+	ends  []callEnd         // those that have not been taken in
 
-	// launches go on beside run, width of them at a time.
-	launches sync.WaitGroup
-	width    chan struct{}
+	// calls go on beside run; see call.
+	calls                    sync.WaitGroup
+	launchWidth, removeWidth chan struct{}
 
 	// clusters that units may be on; the last is launched on. The others had earlier
 	// versions of the runtime, and go when they have no unit.
 	clusters []*cluster
-	// launching are units whose launch goes on, and launched those that a list need not
-	// show yet, by name.
+	// launching and removing are units of which this goes on, and launched those that a
+	// list need not show yet, by name.
 	launching map[string]launching
+	removing  map[string]removing
 	launched  map[string]launched
 	marks     map[string]*marks
 	// holders are the units of the runners that hold leases, by runner; "" is one that
@@ -75,8 +76,8 @@ func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.Runti
 	return &pool{
 		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
-		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, width: make(chan struct{}, callWidth), marks: map[string]*marks{},
-		assigned: map[string]assignment{},
+		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, removing: map[string]removing{}, marks: map[string]*marks{},
+		assigned: map[string]assignment{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
 	}
 }
 
@@ -109,7 +110,7 @@ const settle = 20 * time.Millisecond
 
 func (p *pool) run(ctx context.Context) {
 	defer func() {
-		p.launches.Wait()
+		p.calls.Wait()
 		for _, c := range p.clusters {
 			c.stop()
 			<-c.over

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/everdict/everdict/lease"
@@ -13,10 +12,6 @@ import (
 )
 
 const (
-	// callBound is how long one call of a cluster may take.
-	callBound = 30 * time.Second
-	// callWidth is how many units are launched, or removed, at a time.
-	callWidth = 8
 	// listLag is how long a list may take to show what was launched.
 	listLag = 30 * time.Second
 	// tailBytes of a unit's output go into a failure, and a result is looked for in the
@@ -64,7 +59,7 @@ func (u *seen) mayRun() bool {
 // pass compares once and does what is missing. It returns after how long to look again
 // if nothing happens.
 func (p *pool) pass(ctx context.Context) time.Duration {
-	p.launchesEnded(ctx)
+	p.callsEnded(ctx)
 	now := p.cfg.Now()
 	if wait := p.notBefore.Sub(now); wait > 0 && len(p.clusters) == 0 {
 		return wait
@@ -92,7 +87,7 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 	l.launch(ctx, current)
 	l.remove(ctx)
 	if ctx.Err() == nil && !l.notBefore.After(l.now) {
-		if len(l.launching) == 0 { // the cluster did all that it was asked to
+		if len(l.launching)+len(l.removing) == 0 { // the cluster did all that it was asked to
 			l.failures = 0
 		}
 		if l.failures == 0 {
@@ -376,54 +371,20 @@ func (l *look) sweep(u seen) {
 		l.due(m.unwanted.Add(l.cfg.Grace))
 		return
 	}
-	if _, going := l.launching[u.Name]; !going { // its end is told
+	_, launching := l.launching[u.Name]
+	if _, removing := l.removing[u.Name]; !launching && !removing {
 		l.over = append(l.over, u)
 	}
 }
 
-// remove terminates units that are over, a few in one look: a slot that becomes free
-// meanwhile waits for no more than that.
+// remove terminates units that are over.
 func (l *look) remove(ctx context.Context) {
 	if len(l.over) > 0 && l.notBefore.After(l.now) {
 		l.due(l.notBefore) // the cluster is asked again then
 		return
 	}
-	slices.SortFunc(l.over, func(a, b seen) int { return l.mark(a.Name).unwanted.Compare(l.mark(b.Name).unwanted) })
-	now := l.over[:min(len(l.over), callWidth)]
-	if len(now) < len(l.over) {
-		l.due(l.now)
-	}
-	errs := make([]error, len(now))
-	var group sync.WaitGroup
-	for i, u := range now {
-		group.Go(func() {
-			bounded, cancel := context.WithTimeout(ctx, callBound)
-			defer cancel()
-			errs[i] = u.on.Terminate(bounded, u.Name)
-		})
-	}
-	group.Wait()
-	var failed error
-	for i, u := range now {
-		switch m := l.mark(u.Name); {
-		case errs[i] == nil:
-			m.unwanted = l.now // if it is still there after another Grace, it is told again
-			l.due(m.unwanted.Add(l.cfg.Grace))
-			if !m.removed {
-				m.removed = true
-				l.log.Info("unit removed", "unit", u.Name, "run", u.Job)
-			}
-		case ctx.Err() != nil:
-		case u.on == l.clusters[len(l.clusters)-1]:
-			failed = errs[i]
-		default:
-			l.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", u.Name, "err", errs[i])
-			l.due(l.now.Add(l.cfg.MaxBackoff))
-		}
-	}
-	if failed != nil {
-		l.failed("remove what is over from its cluster", failed)
-		l.due(l.notBefore)
+	for _, u := range l.over {
+		l.beginRemoval(ctx, u)
 	}
 }
 

@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Launches and removals go on beside the looks of a pool: they take several calls of a
+// cluster that may be slow, and a slot that becomes free meanwhile does not wait for them.
+// A look begins them, and takes in how they ended at the beginning of a later one.
+
+const (
+	// callBound is how long one launch or removal, or one question, may take.
+	callBound = 30 * time.Second
+	// callWidth is how many units are launched at a time, and how many are removed.
+	callWidth = 8
+)
+
+// launching is a launch that goes on.
+type launching struct {
+	Unit
+	on    *cluster
+	began time.Time
+}
+
+// removing is a removal that goes on.
+type removing struct {
+	seen
+	began time.Time
+}
+
+// callEnd is how a launch or a removal ended.
+type callEnd struct {
+	unit    string
+	removal bool
+	err     error
+	// cold is why no unit of this kind can be kept ready; empty: it can.
+	cold string
+}
+
+// call does something beside the looks, when one of width is free, and keeps how it ended.
+func (p *pool) call(ctx context.Context, width chan struct{}, end callEnd, do func(ctx context.Context, end *callEnd)) {
+	p.calls.Go(func() {
+		select {
+		case width <- struct{}{}:
+			bounded, cancel := context.WithTimeout(ctx, callBound)
+			do(bounded, &end)
+			cancel()
+			<-width
+		case <-ctx.Done():
+			end.err = ctx.Err()
+		}
+		p.mu.Lock()
+		p.ends = append(p.ends, end)
+		p.mu.Unlock()
+		p.kick()
+	})
+}
+
+// beginLaunch launches a unit.
+func (l *look) beginLaunch(ctx context.Context, c *cluster, o Order) {
+	p := l.pool
+	p.launching[o.Unit] = launching{Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, c, l.now}
+	p.call(ctx, p.launchWidth, callEnd{unit: o.Unit}, func(ctx context.Context, end *callEnd) {
+		end.cold, end.err = p.launchOne(ctx, c, o)
+	})
+}
+
+func (p *pool) launchOne(ctx context.Context, c *cluster, o Order) (cold string, err error) {
+	err = c.Launch(ctx, o)
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused) && o.Job == "":
+		return refused.Message, nil
+	case errors.As(err, &refused):
+		needs, err := p.cfg.Runs.Needs(ctx, o.Job)
+		if err != nil {
+			return "", err
+		}
+		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
+		return "", p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, failure(&Unit{Name: o.Unit}, t, needs, true))
+	case err == nil:
+		p.log.Info("unit launched", "run", o.Job, "unit", o.Unit)
+	}
+	return "", err
+}
+
+// beginRemoval terminates a unit.
+func (l *look) beginRemoval(ctx context.Context, u seen) {
+	p := l.pool
+	p.removing[u.Name] = removing{u, l.now}
+	p.call(ctx, p.removeWidth, callEnd{unit: u.Name, removal: true}, func(ctx context.Context, end *callEnd) {
+		end.err = u.on.Terminate(ctx, u.Name)
+	})
+}
+
+// launchesOn says whether a unit is being launched on a cluster.
+func (p *pool) launchesOn(c *cluster) bool {
+	for _, u := range p.launching {
+		if u.on == c {
+			return true
+		}
+	}
+	return false
+}
+
+// callsEnded takes in how launches and removals ended.
+func (p *pool) callsEnded(ctx context.Context) {
+	p.mu.Lock()
+	ends := p.ends
+	p.ends = nil
+	p.mu.Unlock()
+	for _, end := range ends {
+		if end.removal {
+			p.removalEnded(ctx, end)
+		} else {
+			p.launchEnded(ctx, end)
+		}
+	}
+}
+
+func (p *pool) launchEnded(ctx context.Context, end callEnd) {
+	was := p.launching[end.unit]
+	delete(p.launching, end.unit)
+	switch {
+	case ctx.Err() != nil:
+	case end.err != nil && was.began.Before(p.failedAt):
+		p.log.Debug("launch failed with the others", "unit", end.unit, "err", end.err)
+	case end.err != nil:
+		p.failed("launch", end.err)
+	case end.cold != "":
+		p.coldUntil(end.cold)
+	default:
+		if !was.began.Before(p.failedAt) {
+			p.failures = 0
+		}
+		p.launched[end.unit] = launched{was.Unit, p.cfg.Now()}
+	}
+}
+
+func (p *pool) removalEnded(ctx context.Context, end callEnd) {
+	was := p.removing[end.unit]
+	delete(p.removing, end.unit)
+	current := len(p.clusters) > 0 && was.on == p.clusters[len(p.clusters)-1]
+	switch {
+	case ctx.Err() != nil:
+		return
+	case end.err != nil && !current:
+		p.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", end.unit, "err", end.err)
+	case end.err != nil && was.began.Before(p.failedAt):
+		p.log.Debug("removal failed with the others", "unit", end.unit, "err", end.err)
+		return
+	case end.err != nil:
+		p.failed("remove what is over from its cluster", end.err)
+		return
+	}
+	m := p.marks[end.unit]
+	if m == nil {
+		m = &marks{} // it is not seen any more
+	}
+	m.unwanted = p.cfg.Now() // if it is still there after another Grace, it is told again
+	if end.err == nil && !m.removed {
+		m.removed = true
+		p.log.Info("unit removed", "unit", end.unit, "run", was.Job)
+	}
+}
