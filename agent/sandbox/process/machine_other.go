@@ -82,6 +82,12 @@ func (noMask) setup(hide []string) (c cover, _ error) {
 
 func (noMask) refresh() error { return nil }
 
+func (noMask) adapt(*syscall.SysProcAttr) {}
+
+func (noMask) close() {}
+
+func (noMask) ended() bool { return false }
+
 // proc is one line of ps.
 type proc struct {
 	pid, ppid, pgid int

@@ -5,32 +5,47 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
-	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process/pidns"
 	"github.com/everdict/everdict/agent/sandbox/process/userns"
 )
 
 // mountMask hides paths behind mounts that only one thread and its children see.
 type mountMask struct {
-	off     string // why nothing can be hidden; empty when it can
-	paths   []string
-	devices map[string]uint64 // what lies on a masked path: the device of its mask
+	off string // why nothing can be hidden; empty when it can
+	// landlock answers for the kernel, as askLandlock does.
+	landlock func(what uintptr) (uintptr, unix.Errno)
+	paths    []string
+	covers   map[string]*placeCover // by path
+	mounts   *os.File               // tells when the mounts have changed
+	first    *pidns.Init            // of the commands' PID namespace; nil: they have none
 }
 
-// newMask reports in advance what setup will find out: unsharing needs CAP_SYS_ADMIN.
-func newMask(disabled bool) masker {
-	m := &mountMask{devices: make(map[string]uint64)}
-	if disabled {
+// placeCover is a cover, and what it covers.
+type placeCover struct {
+	place
+	device uint64 // what lies on the path: the device of its mask
+}
+
+func newMask(cfg Config) masker {
+	m := &mountMask{covers: make(map[string]*placeCover), landlock: askLandlock}
+	if cfg.noLandlock {
+		m.landlock = func(uintptr) (uintptr, unix.Errno) { return 0, unix.ENOSYS }
+	}
+	if cfg.NoMask {
 		m.off = "hiding is switched off (--hide-files=false)"
 	}
 	return m
 }
 
 func (m *mountMask) setup(hide []string) (c cover, err error) {
+	if _, err := table(); err != nil { // before another one may lie over it
+		return cover{}, err
+	}
 	if m.off == "" {
 		// CLONE_FS is implied for a thread that leaves its mount namespace; it is named for the reader.
 		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
@@ -41,6 +56,8 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 		} else if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 			// Without this every mask would reach the host.
 			return cover{}, fmt.Errorf("make mounts private: %w", err)
+		} else if m.mounts, err = openTable(mountinfo, unix.O_RDONLY); err != nil {
+			return cover{}, err
 		}
 	}
 	bare := func(path, reason string) {
@@ -49,10 +66,6 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 	for _, p := range hide {
 		if m.off != "" {
 			bare(p, m.off)
-			continue
-		}
-		if slices.ContainsFunc(m.paths, func(q string) bool { return strings.HasPrefix(p, q+"/") }) {
-			c.hidden = append(c.hidden, p) // with the directory that it is in
 			continue
 		}
 		if err := m.cover(p); err != nil {
@@ -65,6 +78,15 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 	if len(c.hidden) == 0 {
 		return c, nil
 	}
+	apart := true // from all outside of its user namespace
+	var lacks error
+	if !userns.Inside() {
+		if lacks = lacking(m.landlock); lacks != nil {
+			if err := m.ownTable(); err != nil {
+				apart, lacks = false, fmt.Errorf("%w; and the runner could not %w", lacks, err)
+			}
+		}
+	}
 	if err := shed(); err != nil {
 		for _, p := range c.hidden {
 			bare(p, "jobs keep the right to take its cover away: "+err.Error())
@@ -72,13 +94,17 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 		c.hidden = nil
 		return c, nil
 	}
-	if userns.Inside() {
-		return c, nil // apart from all outside of the namespace
+	if !userns.Inside() && lacks == nil {
+		lacks = setApart()
+		apart = lacks == nil
 	}
-	if err := setApart(); err != nil {
-		c.notes = append(c.notes, "a job that becomes another user can read what is hidden through a process of that user: "+err.Error())
+	switch {
+	case !apart:
+		c.notes = append(c.notes, "a job that becomes another user can read what is hidden through a process of that user: "+lacks.Error())
+	case m.first != nil:
+		c.notes = append(c.notes, "commands run in a PID namespace: they see no process of the machine, and their own have other numbers there: "+lacks.Error())
 	}
-	return c, nil
+	return c, m.follow()
 }
 
 // shed takes from what this thread starts the rights by which a job of root's could see a covered path: to unmount, to
@@ -112,17 +138,80 @@ func shed() error {
 }
 
 func (m *mountMask) refresh() error {
+	if m.ended() {
+		return errors.New("process: the PID namespace of the commands has ended")
+	}
 	for _, p := range m.paths {
 		if err := m.cover(p); err != nil {
 			return fmt.Errorf("hide %s: %w", p, err)
 		}
 	}
+	return m.follow()
+}
+
+// follow covers what has been mounted since the last look, for all that the thread has started, too.
+func (m *mountMask) follow() error {
+	// What is mounted here is a change, too: the last look finds nothing. Others may mount faster than is looked.
+	for range 10 {
+		if m.mounts == nil || !changed(m.mounts) {
+			return nil
+		}
+		all, err := readMounts()
+		if err != nil {
+			return err
+		}
+		for _, c := range m.covers {
+			for _, p := range c.elsewhere(all) {
+				if err := mask(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return fmt.Errorf("hide %s at %s: %w", c.path, p, err)
+				}
+			}
+		}
+		if m.first != nil {
+			if _, err := replaceTables(all, procPath); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
+// changed reports whether the mounts have changed since it was asked last, or the file was opened.
+func changed(mounts *os.File) bool {
+	p := []unix.PollFd{{Fd: int32(mounts.Fd()), Events: unix.POLLPRI}}
+	n, err := unix.Poll(p, 0)
+	return n > 0 || err != nil
+}
+
+// adapt takes back that a command ends with the thread that starts it: Go takes a parent that has no number in the
+// child's namespace for one that has died. Everything in the namespace ends with the thread anyway.
+func (m *mountMask) adapt(attr *syscall.SysProcAttr) {
+	if m.first != nil {
+		attr.Pdeathsig = 0
+	}
+}
+
+// ended reports whether nothing can be started any more. It may be called from any thread.
+func (m *mountMask) ended() bool { return m.first != nil && m.first.Ended() }
+
+func (m *mountMask) close() {
+	if m.first != nil {
+		m.first.End()
+	}
+	for _, c := range m.covers {
+		c.place.close()
+	}
+	_ = m.mounts.Close() // of nil: an error without meaning
+}
+
 // cover masks path unless its mask is in place, and with it every other place where a mount shows the same files. What
-// does not exist needs no mask yet.
+// does not exist needs no mask yet, and what lies in a masked directory needs none of its own.
 func (m *mountMask) cover(path string) error {
+	for q := range m.covers {
+		if rel, ok := below(q, path); ok && rel != "." {
+			return nil
+		}
+	}
 	var st unix.Stat_t
 	err := unix.Stat(path, &st)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,22 +220,34 @@ func (m *mountMask) cover(path string) error {
 	if err != nil {
 		return err
 	}
-	if dev, ok := m.devices[path]; ok && dev == deviceOf(&st) {
+	before := m.covers[path]
+	if before != nil && before.device == deviceOf(&st) {
 		return nil
 	}
-	others, err := elsewhere(path)
+	at, err := find(path)
 	if err != nil {
-		return fmt.Errorf("find where else it is: %w", err)
+		return fmt.Errorf("find where it is: %w", err)
 	}
-	for _, p := range append(others, path) {
-		if err := mask(p); err != nil {
-			return fmt.Errorf("cover %s: %w", p, err)
+	all, err := readMounts()
+	if err == nil {
+		for _, p := range append(at.elsewhere(all), path) {
+			if err = mask(p); err != nil {
+				err = fmt.Errorf("cover %s: %w", p, err)
+				break
+			}
 		}
 	}
-	if err := unix.Stat(path, &st); err != nil {
+	if err == nil {
+		err = unix.Stat(path, &st)
+	}
+	if err != nil {
+		at.close()
 		return err
 	}
-	m.devices[path] = deviceOf(&st)
+	if before != nil {
+		before.close()
+	}
+	m.covers[path] = &placeCover{at, deviceOf(&st)}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +35,7 @@ func onMainThread() bool { return unix.Gettid() == os.Getpid() }
 // nice counts between those of one session only; their group has one of its own. For who is not root the kernel does
 // this ten times a second, and refuses the rest.
 func standBackAs(pid int) {
-	_ = writeFile(filepath.Join("/proc", strconv.Itoa(pid), "autogroup"), strconv.Itoa(jobNice))
+	writeTable(strconv.Itoa(pid)+"/autogroup", jobNice)
 }
 
 // jobsFirst is added to the runner's own badness, out of 1000, when the kernel looks for a process to end for want of
@@ -44,8 +45,21 @@ const jobsFirst = 500
 
 // goFirst marks a command, and with it all that it will fork.
 func goFirst(pid int) {
-	if own, err := readInt("/proc/self/oom_score_adj"); err == nil {
-		_ = writeFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), strconv.FormatInt(min(own+jobsFirst, 1000), 10))
+	f, err := openTable("self/oom_score_adj", unix.O_RDONLY)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	var own int
+	if _, err := fmt.Fscan(f, &own); err == nil {
+		writeTable(strconv.Itoa(pid)+"/oom_score_adj", min(own+jobsFirst, 1000))
+	}
+}
+
+func writeTable(name string, value int) {
+	if f, err := openTable(name, unix.O_WRONLY); err == nil {
+		_, _ = f.WriteString(strconv.Itoa(value)) // as good as possible
+		_ = f.Close()
 	}
 }
 

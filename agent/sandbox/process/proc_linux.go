@@ -3,7 +3,9 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,6 +126,24 @@ func statProc(pid int) (p proc, ok bool) {
 	ppid, err1 := strconv.Atoi(string(f[1]))
 	start, err2 := strconv.ParseUint(string(f[19]), 10, 64)
 	return proc{pid: pid, ppid: ppid, start: start, state: f[0][0]}, err1 == nil && err2 == nil
+}
+
+// table is the directory of the process table that this process is in. The thread that starts commands may see another
+// one by the name of /proc; it opens what it needs with openTable.
+var table = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+})
+
+// openTable opens a file of the process table, such as "self/mountinfo".
+func openTable(name string, flags int) (*os.File, error) {
+	dir, err := table()
+	if err == nil {
+		dir, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join("/proc", name), Err: err}
+	}
+	return os.NewFile(uintptr(dir), name), nil
 }
 
 // readSmall reads the beginning of a file without the cost of os.File's poller, which a scan of hundreds of files feels.

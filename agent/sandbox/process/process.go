@@ -45,6 +45,8 @@ type Config struct {
 	DefaultPIDs, DefaultMemoryMB int64
 	// NoMask leaves the mount namespace alone: nothing is hidden from commands.
 	NoMask bool
+
+	noLandlock bool // as on a kernel that has none, for tests
 }
 
 // Driver is the process sandbox.

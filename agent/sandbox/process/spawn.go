@@ -22,6 +22,7 @@ import (
 type spawner struct {
 	key      string
 	hide     []string
+	mask     masker
 	cover    cover
 	requests chan spawnRequest
 	done     chan struct{} // closed when the thread has ended
@@ -59,17 +60,19 @@ func (s *spawner) start(ctx context.Context, r spawnRequest) (*os.Process, error
 
 // loop is the thread's life. Its goroutine never unlocks: the runtime ends the thread with it, and no other
 // goroutine ever runs in its namespace.
-func (s *spawner) loop(mask masker, ready chan<- error) {
+func (s *spawner) loop(ready chan<- error) {
+	mask := s.mask
 	runtime.LockOSThread()
 	if onMainThread() {
 		// Its mounts and its priority are what others see as the whole process's. While it is held here, the next loop
 		// gets another thread.
-		go s.loop(mask, ready)
+		go s.loop(ready)
 		<-s.done
 		runtime.UnlockOSThread()
 		return
 	}
 	defer close(s.done)
+	defer mask.close()
 	standBack()
 	var err error
 	s.cover, err = mask.setup(s.hide)
@@ -78,6 +81,7 @@ func (s *spawner) loop(mask masker, ready chan<- error) {
 		return
 	}
 	for r := range s.requests {
+		mask.adapt(r.attr.Sys)
 		proc, healthy, err := fork(mask, r)
 		r.reply <- spawnReply{proc, err}
 		if !healthy {
@@ -120,6 +124,12 @@ type masker interface {
 	setup(hide []string) (cover, error)
 	// refresh runs before each fork: a hidden file may have been replaced or may have come into being.
 	refresh() error
+	// adapt changes what a command is started with.
+	adapt(attr *syscall.SysProcAttr)
+	// close runs last, and ends what setup has started.
+	close()
+	// ended reports whether nothing can be started any more, by nobody's wish. It may be called from any thread.
+	ended() bool
 }
 
 // cover is what has become of the paths that were to be hidden.
@@ -157,13 +167,16 @@ func (p *spawners) get(hide []string) (*spawner, error) {
 		case <-s.done:
 			s = nil
 		default:
+			if s.mask.ended() {
+				s = nil // ends with its last user
+			}
 		}
 	}
 	if s == nil {
 		p.endUnused()
-		s = &spawner{key: key, hide: hide, requests: make(chan spawnRequest), done: make(chan struct{})}
+		s = &spawner{key: key, hide: hide, mask: p.newMasker(), requests: make(chan spawnRequest), done: make(chan struct{})}
 		ready := make(chan error, 1)
-		go s.loop(p.newMasker(), ready)
+		go s.loop(ready)
 		if err := <-ready; err != nil {
 			return nil, fmt.Errorf("hide paths: %w", err)
 		}

@@ -1,0 +1,18 @@
+//go:build !linux || !cgo
+
+package pidns
+
+// Init is number 1 of a PID namespace; here there is none.
+type Init struct{}
+
+// Start returns errors.ErrUnsupported.
+func Start(string, string) (*Init, error) { return nil, errUnsupported }
+
+// Join returns errors.ErrUnsupported.
+func (*Init) Join() error { return errUnsupported }
+
+// Ended is true here.
+func (*Init) Ended() bool { return true }
+
+// End does nothing here.
+func (*Init) End() {}
