@@ -55,7 +55,7 @@ func (h *handle) start(m *machine) error {
 	if err != nil {
 		return err
 	}
-	sp, err := m.spawners.get(h.spec.Hide)
+	sp, err := m.spawners.get(h.spec.Hide, h.spec.Dir)
 	if err != nil {
 		return errors.Join(fmt.Errorf("process: start %s: %w", h.spec.Attempt, err), enc.remove())
 	}
@@ -342,7 +342,7 @@ func (h *handle) Release(ctx context.Context) error {
 	if err := h.enc.remove(); err != nil {
 		return fmt.Errorf("process: release %s: %w", h.spec.Attempt, err)
 	}
-	h.m.spawners.put(h.spawn)
+	h.m.spawners.put(h.spawn, h.spec.Dir)
 	h.m.forget(h.spec.Attempt)
 	h.mu.Lock()
 	h.released, h.final = true, final

@@ -13,6 +13,7 @@ import (
 
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/budget"
+	"github.com/everdict/everdict/agent/sandbox/process/roster"
 	"github.com/everdict/everdict/agent/sandbox/process/userns"
 	"github.com/everdict/everdict/agent/sandbox/stopwatch"
 )
@@ -24,6 +25,8 @@ type platform struct {
 	cfg       Config
 	guard     *guard
 	has       budget.Machine // what all sandboxes together can have
+	roster    *roster.Roster // nil: of no other runner anything is hidden
+	listener  *roster.Listener
 }
 
 // probe finds the best enclosure that works here.
@@ -38,7 +41,7 @@ func probe(cfg Config) (*machine, error) {
 	}
 	m := &machine{instance: instance, seq: &sequence, now: stopwatch.Now}
 	m.namespace, m.cfg = ns, cfg
-	m.spawners = newSpawners(func() masker { return newMask(cfg) })
+	m.spawners = newSpawners(func() masker { return newMask(cfg, m.roster) })
 	m.base = sandbox.Info{Driver: Name, ActsAsUser: true}
 	if userns.Inside() {
 		m.base.Notes = append(m.base.Notes, "commands run in a user namespace: sudo and others that change the user do not work in them (--hide-files=false)")
@@ -78,11 +81,33 @@ func probe(cfg Config) (*machine, error) {
 	} else if m.guard.dir == "" {
 		m.base.Notes = append(m.base.Notes, "no directory for temporary files: when the runner is stopped, its jobs run on")
 	}
+	if cfg.Roster != "" && !cfg.NoMask {
+		if err := m.join(cfg.Roster); err != nil {
+			m.base.Notes = append(m.base.Notes, "what other runners of this user keep is visible to jobs: "+err.Error())
+		}
+	}
 	return m, nil
 }
 
+// join has what other runners list hidden from all commands.
+func (m *machine) join(dir string) error {
+	r, err := roster.Open(dir)
+	if err != nil {
+		return err
+	}
+	m.roster = r
+	m.listener, err = r.Listen(m.instance, m.spawners.look)
+	return err
+}
+
 func (m *machine) close() {
+	if m.listener != nil {
+		_ = m.listener.Close()
+	}
 	m.spawners.close()
+	if m.roster != nil {
+		_ = m.roster.Close()
+	}
 	if m.guard != nil {
 		m.guard.stop()
 	}
@@ -264,6 +289,23 @@ func seclude(ctx context.Context, sweep bool) error {
 		return err
 	}
 	return userns.Enter()
+}
+
+// Enlist has the other runners of this user hide paths from their jobs, those that run included: it lists them in the
+// roster at dir. A runner does that with what it keeps, which exists by then, before it writes anything there that no job
+// may read. An error says whose jobs may read it, and why.
+func Enlist(ctx context.Context, dir string, paths ...string) error {
+	r, err := roster.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for _, p := range paths {
+		if err := r.Add(p); err != nil {
+			return err
+		}
+	}
+	return r.Tell(ctx)
 }
 
 // HideSelf makes this process unreadable for other processes of its user: its memory, environment and open files

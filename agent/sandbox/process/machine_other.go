@@ -67,6 +67,9 @@ func (m *machine) sweep(context.Context, func(string) bool, func(string) bool) (
 // Seclude reports that this system cannot hide files from jobs.
 func Seclude(context.Context, bool) error { return errors.ErrUnsupported }
 
+// Enlist reports that this system cannot hide files from jobs.
+func Enlist(context.Context, string, ...string) error { return errors.ErrUnsupported }
+
 // HideSelf reports that this system cannot hide a process from others of its user.
 func HideSelf() error { return errors.ErrUnsupported }
 
@@ -81,6 +84,12 @@ func (noMask) setup(hide []string) (c cover, _ error) {
 }
 
 func (noMask) refresh() error { return nil }
+
+func (noMask) look() []error { return nil }
+
+func (noMask) enter(string) bool { return true }
+
+func (noMask) leave(string) {}
 
 func (noMask) adapt(*syscall.SysProcAttr) {}
 

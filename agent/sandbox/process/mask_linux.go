@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/process/pidns"
+	"github.com/everdict/everdict/agent/sandbox/process/roster"
 	"github.com/everdict/everdict/agent/sandbox/process/userns"
 )
 
@@ -23,6 +27,13 @@ type mountMask struct {
 	covers   map[string]*placeCover // by path
 	mounts   *os.File               // tells when the mounts have changed
 	first    *pidns.Init            // of the commands' PID namespace; nil: they have none
+
+	roster  *roster.Roster // nil: what other runners list is not hidden
+	version time.Time      // of the roster, when it was read
+
+	mu         sync.Mutex     // held while it is decided what may be hidden
+	workspaces map[string]int // that are in use, without symbolic links
+	listed     []string       // what is hidden because the roster lists it
 }
 
 // placeCover is a cover, and what it covers.
@@ -31,8 +42,8 @@ type placeCover struct {
 	device uint64 // what lies on the path: the device of its mask
 }
 
-func newMask(cfg Config) masker {
-	m := &mountMask{covers: make(map[string]*placeCover), landlock: askLandlock}
+func newMask(cfg Config, others *roster.Roster) masker {
+	m := &mountMask{covers: make(map[string]*placeCover), landlock: askLandlock, roster: others, workspaces: make(map[string]int)}
 	if cfg.noLandlock {
 		m.landlock = func(uintptr) (uintptr, unix.Errno) { return 0, unix.ENOSYS }
 	}
@@ -77,6 +88,9 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 	}
 	if len(c.hidden) == 0 {
 		return c, nil
+	}
+	for _, err := range m.look() {
+		c.notes = append(c.notes, err.Error())
 	}
 	apart := true // from all outside of its user namespace
 	var lacks error
@@ -146,7 +160,84 @@ func (m *mountMask) refresh() error {
 			return fmt.Errorf("hide %s: %w", p, err)
 		}
 	}
+	for _, p := range m.listed {
+		_ = m.cover(p) // what a disk of others has come to is no reason to start nothing
+	}
+	if m.roster != nil {
+		if v, err := m.roster.Version(); err != nil || !v.Equal(m.version) {
+			m.look() // who has listed something is told what cannot be hidden
+		}
+	}
 	return m.follow()
+}
+
+// look implements masker.
+func (m *mountMask) look() (errs []error) {
+	if m.roster == nil || len(m.paths) == 0 {
+		return nil
+	}
+	fail := func(path string, err error) {
+		errs = append(errs, fmt.Errorf("%s, which is another runner's, is visible to jobs: %w", path, err))
+	}
+	var err error
+	if m.version, err = m.roster.Version(); err != nil {
+		return []error{err}
+	}
+	paths, err := m.roster.Paths()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range append(paths, m.roster.Dir()) {
+		if slices.Contains(m.listed, p) || slices.Contains(m.paths, p) {
+			continue // covered, and again should it be replaced: see refresh
+		}
+		if w, ok := m.inUse(p); ok {
+			fail(p, fmt.Errorf("the workspace %s lies in it", w))
+			continue
+		}
+		if err := m.cover(p); err != nil {
+			fail(p, err)
+			continue
+		}
+		if m.covers[p] != nil {
+			m.listed = append(m.listed, p)
+		}
+	}
+	return errs
+}
+
+// inUse returns a workspace that is in use and lies in dir. The mutex is held.
+func (m *mountMask) inUse(dir string) (string, bool) {
+	for w := range m.workspaces {
+		if _, ok := below(dir, w); ok {
+			return w, true
+		}
+	}
+	return "", false
+}
+
+func (m *mountMask) enter(workspace string) bool {
+	workspace = resolved(workspace)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.listed {
+		if _, ok := below(p, workspace); ok {
+			return false
+		}
+	}
+	m.workspaces[workspace]++
+	return true
+}
+
+func (m *mountMask) leave(workspace string) {
+	workspace = resolved(workspace)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.workspaces[workspace]--; m.workspaces[workspace] <= 0 {
+		delete(m.workspaces, workspace)
+	}
 }
 
 // follow covers what has been mounted since the last look, for all that the thread has started, too.

@@ -45,6 +45,9 @@ type Config struct {
 	DefaultPIDs, DefaultMemoryMB int64
 	// NoMask leaves the mount namespace alone: nothing is hidden from commands.
 	NoMask bool
+	// Roster is the directory where the runners of this user list what no job may see, of theirs or of others; see package
+	// roster. Empty: what other runners have stays visible. It has an effect on Linux.
+	Roster string
 
 	noLandlock bool // as on a kernel that has none, for tests
 }
@@ -165,15 +168,18 @@ func check(spec sandbox.Spec) error {
 	return nil
 }
 
-// within reports whether path is dir or lies below it, symbolic links resolved where that is possible.
+// within reports whether path is dir or lies below it.
 func within(path, dir string) bool {
-	for _, p := range []*string{&path, &dir} {
-		if r, err := filepath.EvalSymlinks(*p); err == nil {
-			*p = r
-		}
-	}
-	rel, err := filepath.Rel(dir, path)
+	rel, err := filepath.Rel(resolved(dir), resolved(path))
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// resolved is a path without symbolic links, where that is possible.
+func resolved(path string) string {
+	if r, err := filepath.EvalSymlinks(path); err == nil {
+		return r
+	}
+	return path
 }
 
 // Sweep implements sandbox.Driver.

@@ -20,6 +20,7 @@ type Config struct {
 	Slots                        int
 	DefaultPIDs, DefaultMemoryMB int64
 	NoMask                       bool
+	Roster                       string
 }
 
 // Driver refuses to start.
@@ -54,6 +55,9 @@ func (*Driver) Close() error { return nil }
 
 // Seclude reports that this system cannot hide files from jobs.
 func Seclude(context.Context, bool) error { return errors.ErrUnsupported }
+
+// Enlist reports that this system cannot hide files from jobs.
+func Enlist(context.Context, string, ...string) error { return errors.ErrUnsupported }
 
 // HideSelf reports that this system cannot hide a process from others of its user.
 func HideSelf() error { return errors.ErrUnsupported }

@@ -32,6 +32,9 @@ func init() {
 	case "by handle":
 		openByHandle(os.Getenv("EVERDICT_TEST_HANDLE"))
 		os.Exit(0)
+	case "pry":
+		pryOpen(os.Args[1:])
+		os.Exit(0)
 	case "through others":
 		openThroughOthers(os.Getenv("EVERDICT_TEST_FILE"))
 		os.Exit(0)
@@ -84,7 +87,7 @@ func runnerMain(role, kind, dir string) error {
 	if v, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || v != 0 {
 		return fmt.Errorf("after HideSelf the process is dumpable: %d, %v", v, err)
 	}
-	d := New(Config{Enclosure: kind})
+	d := New(Config{Enclosure: kind, noLandlock: os.Getenv(withoutLandlockEnv) == "true"})
 	h, err := d.Start(ctx, sandbox.Spec{Attempt: "run_" + role + ".1", Dir: dir, Env: []string{"PATH=/usr/bin:/bin"},
 		Hide: []string{filepath.Join(dir, "..", "secrets")}})
 	if err != nil {
@@ -221,12 +224,31 @@ func kinds(t *testing.T, f func(t *testing.T, kind string)) {
 	}
 }
 
+// ways runs a test for each enclosure, with jobs kept apart by Landlock, if the kernel has it, and by a PID namespace.
+func ways(t *testing.T, f func(t *testing.T, cfg Config)) {
+	kinds(t, func(t *testing.T, kind string) {
+		for _, without := range []bool{false, true} {
+			t.Run(fmt.Sprintf("without Landlock %v", without), func(t *testing.T) {
+				t.Parallel()
+				f(t, Config{Enclosure: kind, noLandlock: without})
+			})
+		}
+	})
+}
+
+// withoutLandlockEnv has a runner of a test believe that the kernel has no Landlock.
+const withoutLandlockEnv = "EVERDICT_TEST_WITHOUT_LANDLOCK"
+
+func withoutLandlock(cfg Config) string {
+	return fmt.Sprintf("%s=%v", withoutLandlockEnv, cfg.noLandlock)
+}
+
 func TestP3_P6_JobsDieWithAKilledRunner(t *testing.T) {
 	t.Parallel()
-	kinds(t, func(t *testing.T, kind string) {
+	ways(t, func(t *testing.T, cfg Config) {
 		dir := t.TempDir()
 		joined, gone := holders(t, dir)
-		runner := startRunner(t, "guarded", kind, dir)
+		runner := startRunner(t, "guarded", cfg.Enclosure, dir, withoutLandlock(cfg))
 		joined(3)
 		if err := runner.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -236,7 +258,7 @@ func TestP3_P6_JobsDieWithAKilledRunner(t *testing.T) {
 		}
 		// What the guard cannot do is to remove the empty cgroups: the next runner's sweep does.
 		_ = runner.Wait()
-		d := newDriver(t, Config{Enclosure: kind})
+		d := newDriver(t, cfg)
 		defer d.Close()
 		if _, err := d.Sweep(t.Context(), func(a string) bool { return a != "run_guarded.1" }); err != nil {
 			t.Errorf("sweep: %v", err)
@@ -297,7 +319,8 @@ func TestP6_SweepEndsWhatADeadRunnerLeft(t *testing.T) {
 
 func TestF27_JobCannotReadTheRunnersCredential(t *testing.T) {
 	t.Parallel()
-	kinds(t, func(t *testing.T, kind string) {
+	ways(t, func(t *testing.T, cfg Config) {
+		kind := cfg.Enclosure
 		root := t.TempDir()
 		dir, secrets := filepath.Join(root, "work"), filepath.Join(root, "secrets")
 		for _, p := range []string{dir, secrets} {
@@ -310,7 +333,7 @@ func TestF27_JobCannotReadTheRunnersCredential(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), roleEnv+"=spy", "EVERDICT_TEST_KIND="+kind, "EVERDICT_TEST_DIR="+dir, "TOKEN="+token)
+		cmd.Env = append(os.Environ(), roleEnv+"=spy", "EVERDICT_TEST_KIND="+kind, "EVERDICT_TEST_DIR="+dir, "TOKEN="+token, withoutLandlock(cfg))
 		// Whoever starts a runner may have something open.
 		inherited, err := os.Open(filepath.Join(secrets, "credential"))
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -25,6 +26,7 @@ type spawner struct {
 	mask     masker
 	cover    cover
 	requests chan spawnRequest
+	looks    chan chan<- []error
 	done     chan struct{} // closed when the thread has ended
 	users    int           // guarded by spawners.mu
 }
@@ -80,13 +82,32 @@ func (s *spawner) loop(ready chan<- error) {
 	if err != nil {
 		return
 	}
-	for r := range s.requests {
-		mask.adapt(r.attr.Sys)
-		proc, healthy, err := fork(mask, r)
-		r.reply <- spawnReply{proc, err}
-		if !healthy {
-			return
+	for {
+		select {
+		case r, more := <-s.requests:
+			if !more {
+				return
+			}
+			mask.adapt(r.attr.Sys)
+			proc, healthy, err := fork(mask, r)
+			r.reply <- spawnReply{proc, err}
+			if !healthy {
+				return
+			}
+		case reply := <-s.looks:
+			reply <- mask.look()
 		}
+	}
+}
+
+// look hides from what runs already what has been listed meanwhile, and returns what could not be hidden.
+func (s *spawner) look() []error {
+	reply := make(chan []error, 1)
+	select {
+	case s.looks <- reply:
+		return <-reply
+	case <-s.done:
+		return nil
 	}
 }
 
@@ -124,6 +145,12 @@ type masker interface {
 	setup(hide []string) (cover, error)
 	// refresh runs before each fork: a hidden file may have been replaced or may have come into being.
 	refresh() error
+	// look hides what other runners have listed, also from what has been started, and returns what it could not hide.
+	look() []error
+	// enter says that a workspace is going to be used, which is not to be hidden until leave; false: it is already. They
+	// may be called from any thread.
+	enter(workspace string) bool
+	leave(workspace string)
 	// adapt changes what a command is started with.
 	adapt(attr *syscall.SysProcAttr)
 	// close runs last, and ends what setup has started.
@@ -146,14 +173,16 @@ type spawners struct {
 
 	mu     sync.Mutex
 	byKey  map[string]*spawner
+	all    map[*spawner]struct{} // that have not been ended
 	closed bool
 }
 
 func newSpawners(newMasker func() masker) *spawners {
-	return &spawners{newMasker: newMasker, byKey: make(map[string]*spawner)}
+	return &spawners{newMasker: newMasker, byKey: make(map[string]*spawner), all: make(map[*spawner]struct{})}
 }
 
-func (p *spawners) get(hide []string) (*spawner, error) {
+// get returns a spawner that hides paths, for a sandbox with this workspace.
+func (p *spawners) get(hide []string, workspace string) (*spawner, error) {
 	hide = slices.Compact(slices.Sorted(slices.Values(hide)))
 	key := strings.Join(hide, "\x00")
 	p.mu.Lock()
@@ -162,45 +191,62 @@ func (p *spawners) get(hide []string) (*spawner, error) {
 		return nil, errSpawnerEnded
 	}
 	s := p.byKey[key]
-	if s != nil {
-		select {
-		case <-s.done:
-			s = nil
-		default:
-			if s.mask.ended() {
-				s = nil // ends with its last user
-			}
-		}
+	if s != nil && (s.over() || !s.mask.enter(workspace)) {
+		s = nil // if somebody uses it, it ends with the last
 	}
 	if s == nil {
 		p.endUnused()
-		s = &spawner{key: key, hide: hide, mask: p.newMasker(), requests: make(chan spawnRequest), done: make(chan struct{})}
+		s = &spawner{key: key, hide: hide, mask: p.newMasker(), requests: make(chan spawnRequest), looks: make(chan chan<- []error), done: make(chan struct{})}
+		s.mask.enter(workspace)
 		ready := make(chan error, 1)
 		go s.loop(ready)
 		if err := <-ready; err != nil {
 			return nil, fmt.Errorf("hide paths: %w", err)
 		}
 		p.byKey[key] = s
+		p.all[s] = struct{}{}
 	}
 	s.users++
 	return s, nil
 }
 
-func (p *spawners) put(s *spawner) {
+// over reports whether it can start nothing any more.
+func (s *spawner) over() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return s.mask.ended()
+	}
+}
+
+// look has all spawners look for what other runners have listed.
+func (p *spawners) look() (errs []error) {
+	p.mu.Lock()
+	all := slices.Collect(maps.Keys(p.all))
+	p.mu.Unlock()
+	for _, s := range all {
+		errs = append(errs, s.look()...)
+	}
+	return errs
+}
+
+func (p *spawners) put(s *spawner, workspace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	s.mask.leave(workspace)
 	s.users--
 	if s.users > 0 {
 		return
 	}
 	if p.closed || p.byKey[s.key] != s {
-		s.end()
+		p.end(s)
 		return
 	}
 	for key, other := range p.byKey {
 		if other != s && other.users == 0 {
 			delete(p.byKey, key)
-			other.end()
+			p.end(other)
 		}
 	}
 }
@@ -209,12 +255,13 @@ func (p *spawners) endUnused() {
 	for key, s := range p.byKey {
 		if s.users == 0 {
 			delete(p.byKey, key)
-			s.end()
+			p.end(s)
 		}
 	}
 }
 
-func (s *spawner) end() {
+func (p *spawners) end(s *spawner) {
+	delete(p.all, s)
 	close(s.requests)
 	<-s.done
 }
