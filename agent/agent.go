@@ -355,7 +355,7 @@ func (r *Runner) open(ctx context.Context) error {
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
-		Hide:         append([]string{r.cfg.StateDir}, r.cfg.Hide...),
+		Hide:         append([]string{r.cfg.StateDir, lockDir()}, r.cfg.Hide...),
 		Certificates: certificates,
 		Keep:         r.cfg.Keep,
 		Log:          r.log,

@@ -91,11 +91,16 @@ func StoreCredential(path string, token link.Secret) error {
 	return nil
 }
 
+// lockDir is where the locks of credentials are. A job that held one would keep its runner from starting again.
+func lockDir() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
+}
+
 // lockCredential holds the credential for this process. The lock lies in one
 // place for the whole machine, named by a digest of the token, so that two state
 // directories with copies of one credential meet (F52).
 func lockCredential(token link.Secret) (release func(), err error) {
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
+	dir := lockDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent: lock the credential: %w", err)
 	}

@@ -2,16 +2,20 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -20,6 +24,9 @@ import (
 type somebody struct {
 	home, binary string
 	attr         *syscall.SysProcAttr
+	stateName    string // in the home; empty: state
+	// old: the kernel has no Landlock, for this user's programs.
+	old bool
 }
 
 func newSomebody(t *testing.T) somebody {
@@ -55,7 +62,11 @@ func (s somebody) runner(t *testing.T, url, token string, flags ...string) *hous
 	t.Helper()
 	return house.NewProcess(t, "runner", func() *exec.Cmd {
 		cmd := exec.Command(s.binary, append([]string{"runner", "--pair=-", "--api-url=" + url, "--state-dir=" + s.state()}, flags...)...)
-		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home}
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home, "EVERDICT_ROSTER_DIR=" + filepath.Join(s.home, "roster")}
+		if s.old {
+			cmd.Path, cmd.Args = os.Args[0], append([]string{os.Args[0]}, cmd.Args...)
+			cmd.Env = append(cmd.Env, withoutLandlock+"=1")
+		}
 		cmd.Dir = s.home
 		cmd.Stdin = strings.NewReader(token + "\n")
 		cmd.SysProcAttr = s.attr
@@ -63,7 +74,7 @@ func (s somebody) runner(t *testing.T, url, token string, flags ...string) *hous
 	})
 }
 
-func (s somebody) state() string { return filepath.Join(s.home, "state") }
+func (s somebody) state() string { return filepath.Join(s.home, cmp.Or(s.stateName, "state")) }
 
 // look counts where a job finds the token: in the runner's files, and in what /proc tells of other processes. It
 // prints no token, which might be masked.
@@ -108,12 +119,15 @@ func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 	none := "capabilities 0000000000000000 0000000000000000"
 	for name, c := range map[string]struct {
 		root  bool
+		old   bool // without Landlock
 		flags []string
 		want  []string
 		note  string
 	}{
 		"somebody": {want: []string{"files 0", "environ 0", none, "end"}, note: "user namespace"},
 		"root":     {root: true, want: []string{"files 0", "environ 0", "end"}},
+		"root without Landlock": {root: true, old: true, want: []string{"files 0", "environ 0", "through another user 0 of 0", "end"},
+			note: "PID namespace"},
 		// The test can fail: without the cover the token is there, and the record says so.
 		"nothing hidden": {flags: []string{"--hide-files=false"}, want: []string{"files 1", "environ 0"}, note: "home/state is visible to the job"},
 	} {
@@ -125,6 +139,10 @@ func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 			if c.root {
 				s.attr = nil
 			}
+			if c.old && !root {
+				t.Skip("for others than root nothing is different without Landlock")
+			}
+			s.old = c.old
 			if root {
 				house.NewProcess(t, "a program of nobody's", func() *exec.Cmd {
 					cmd := exec.Command("sleep", "1000")
@@ -172,8 +190,9 @@ func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 				t.Errorf("the job could take the cover away:\n%s", said)
 			}
 			notes := strings.Join(run.Result.Execution.Notes, "\n")
-			// A kernel without Landlock cannot keep a job from this; then the record says so.
-			shut := strings.Contains(said, "through another user 0 of ") && !strings.Contains(said, "through another user 0 of 0")
+			// In a PID namespace there is nobody of that user; where a job cannot be kept from this, the record says so.
+			tried := !strings.Contains(said, "through another user 0 of 0")
+			shut := strings.Contains(said, "through another user 0 of ") && (tried || strings.Contains(notes, "PID namespace"))
 			if root && shut == strings.Contains(notes, "becomes another user") {
 				t.Errorf("the record's notes: %s\nand what the job said:\n%s", notes, said)
 			}
@@ -182,6 +201,114 @@ func TestF27_P12_AJobCannotGetAtTheToken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// everyUser are the kinds of users that a runner may be.
+func everyUser(t *testing.T, f func(t *testing.T, s somebody)) {
+	for name, c := range map[string]struct{ root, old bool }{"somebody": {}, "root": {root: true}, "root without Landlock": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.root && os.Getuid() != 0 {
+				t.Skip("this is not root")
+			}
+			s := newSomebody(t)
+			if s.old = c.old; c.root {
+				s.attr = nil
+			}
+			f(t, s)
+		})
+	}
+}
+
+// TestF27_P12_AJobCannotGetAtAnotherRunnersToken: a job is running when a second runner of the same user comes, is paired,
+// and keeps its token.
+func TestF27_P12_AJobCannotGetAtAnotherRunnersToken(t *testing.T) {
+	t.Parallel()
+	everyUser(t, func(t *testing.T, s somebody) {
+		h := house.New(t)
+		first, second := h.Pair("first"), h.Pair("second")
+		s.runner(t, h.URL(), first.Token)
+		h.Online(first.Runner.ID)
+		spy := func(until string) string {
+			req := house.Scripted("run sh spy.sh")
+			req.Runtime = "self:" + first.Runner.ID
+			req.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{"spy.sh": `
+what=rnr_; n=0
+until [ -e $HOME/stop ]; do
+  cat $HOME/second/* $HOME/roster/* >>got 2>/dev/null; n=$((n + 1)); echo $n >$HOME/` + until + `
+done
+echo tokens $(grep -ac $what got) listed $(ls $HOME/roster $HOME/second /tmp/everdict-$(id -u) 2>/dev/null | grep -c 'path-\|runner-\|credential')
+rm got; echo end`}}}
+			return h.Submit(req)
+		}
+		rounds := func(name string) int {
+			b, _ := os.ReadFile(filepath.Join(s.home, name))
+			n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+			return n
+		}
+		more := func(name string) {
+			t.Helper()
+			from := rounds(name)
+			house.Eventually(t, "the job looks "+name, func() bool { return rounds(name) > from+5 })
+		}
+		saw := func(id, when string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(s.home, "stop"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			h.Settled(id)
+			if said := logOf(t, h, id); !strings.Contains(said, "tokens 0 listed 0\nend\n") {
+				t.Errorf("%s the job of another runner saw:\n%s", when, said)
+			}
+			if err := os.Remove(filepath.Join(s.home, "stop")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id := spy("while")
+		more("while")
+		other := s
+		other.stateName = "second"
+		r := other.runner(t, h.URL(), second.Token)
+		h.Online(second.Runner.ID)
+		credential := filepath.Join(other.state(), "credential")
+		house.Eventually(t, "the token is kept", func() bool {
+			b, err := os.ReadFile(credential)
+			return err == nil && strings.Contains(string(b), second.Token)
+		})
+		more("while")
+		saw(id, "while it was running")
+		// The token is as good when its runner is not there.
+		r.Terminate()
+		id = spy("after")
+		more("after")
+		saw(id, "after the second runner's end")
+	})
+}
+
+func TestF27_DoctorSaysHowJobsAreKeptApart(t *testing.T) {
+	t.Parallel()
+	everyUser(t, func(t *testing.T, s somebody) {
+		args := []string{s.binary, "doctor", "-o", "json", "--state-dir", s.state()}
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home, "EVERDICT_ROSTER_DIR=" + filepath.Join(s.home, "roster")}
+		if s.old {
+			cmd = exec.Command(os.Args[0], args...)
+			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home, "EVERDICT_ROSTER_DIR=" + filepath.Join(s.home, "roster"), withoutLandlock + "=1"}
+		}
+		cmd.Dir, cmd.SysProcAttr = s.home, s.attr
+		out, err := cmd.Output()
+		var report doctor.Report
+		if err := json.Unmarshal(out, &report); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		i := slices.IndexFunc(report.Checks, func(c doctor.Check) bool { return c.ID == "process-sandbox" })
+		if i < 0 {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if said := report.Checks[i].Evidence; !strings.Contains(said, "hidden from jobs") || strings.Contains(said, "PID namespace") != s.old || strings.Contains(said, "visible") {
+			t.Errorf("doctor says %q", said)
+		}
+	})
 }
 
 func logOf(t *testing.T, h *house.House, id string) string {

@@ -52,7 +52,17 @@ func binary(t testing.TB) string    { return everdict.build(t) }
 func jobRunner(t testing.TB) string { return runnerOfUnits.build(t) }
 
 func TestMain(m *testing.M) {
+	// Runners of tests are to meet none of this machine.
+	roster, err := os.MkdirTemp("", "everdict-roster-")
+	if err == nil {
+		err = os.Setenv("EVERDICT_ROSTER_DIR", filepath.Join(roster, "roster"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	os.RemoveAll(roster)
 	for _, p := range []*program{&everdict, &runnerOfUnits} {
 		if p.dir != "" {
 			os.RemoveAll(p.dir)

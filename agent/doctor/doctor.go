@@ -91,6 +91,8 @@ type Config struct {
 	Runtime string
 	// Slots is how many jobs the runner is to take at a time; zero means one.
 	Slots int
+	// RosterDir is where the runners of this user find each other (process.Config.Roster); empty: they do not.
+	RosterDir string
 	// StateDir and WorkDir are the runner's directories; empty: they are not looked at.
 	StateDir, WorkDir string
 	// URL is the coordinator's address; empty: it is not looked for.

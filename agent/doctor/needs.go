@@ -64,7 +64,7 @@ func (m *machine) checkProcess(ctx context.Context) Check {
 	if err := errors.Join(os.Mkdir(work, 0o700), os.Mkdir(hidden, 0o700)); err != nil {
 		return missing(fmt.Sprintf("no directory can be made for a try: %v", err), "")
 	}
-	driver := process.New(process.Config{Slots: m.Slots})
+	driver := process.New(process.Config{Slots: m.Slots, Roster: m.RosterDir})
 	defer driver.Close()
 	info, err := try(ctx, driver, sandbox.Spec{Attempt: protocol.NewID("doctor_") + ".1", Dir: work, Hide: []string{hidden}})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func runDoctor(ctx context.Context, o cli.RunnerOptions) (doctor.Report, error) {
 	return doctor.Examine(ctx, doctor.Config{
-		Version: version, Sandbox: o.Sandbox.Driver, Runtime: o.Sandbox.Runtime, Slots: o.MaxConcurrent, StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
+		Version: version, Sandbox: o.Sandbox.Driver, Runtime: o.Sandbox.Runtime, Slots: o.MaxConcurrent, RosterDir: o.Sandbox.RosterDir, StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
 		URL: o.APIURL, CAFile: o.CAFile, PassProxy: o.PassProxy, PassCA: o.PassCA,
 		CredentialFile: filepath.Join(o.StateDir, credentialFile),
 		ReadCredential: func(path string) (link.Secret, error) { return agent.ReadCredential("file:"+path, nil) },

@@ -38,17 +38,14 @@ func newPoolMember(o cli.RunnerOptions) (*poolMember, error) {
 	}
 	sum := sha256.Sum256([]byte(pool))
 	m := &poolMember{o: o, pool: pool, kept: filepath.Join(o.StateDir, "member-"+hex.EncodeToString(sum[:8]))}
-	if path, ok := strings.CutPrefix(o.PoolToken, "file:"); ok {
-		if m.file, err = filepath.Abs(path); err != nil {
-			return nil, err
-		}
-	}
+	m.file = tokenFile(o.PoolToken)
 	return m, nil
 }
 
 // run works as a member of the pool. An identity that the coordinator does not know
 // any more, since it was away for too long, is replaced by a new one.
 func (m *poolMember) run(ctx context.Context) error {
+	announce(ctx, m.o, m.file)
 	for {
 		token, err := agent.ReadCredential("file:"+m.kept, nil)
 		fresh := errors.Is(err, os.ErrNotExist)

@@ -20,6 +20,7 @@ func TestMachineScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EVERDICT_API_URL", url)
+			env.Setenv("EVERDICT_ROSTER_DIR", filepath.Join(env.WorkDir, "roster"))
 			return nil
 		},
 		Cmds: clitest.Commands,

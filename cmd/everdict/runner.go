@@ -36,6 +36,8 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 		return err
 	}
 	kept := filepath.Join(o.StateDir, credentialFile)
+	from := tokenFile(o.Pair)
+	announce(ctx, o, from)
 	// A token that was given replaces the one that is kept only when it has proved
 	// good: a slip must not unpair the machine.
 	keep := func() {}
@@ -51,7 +53,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 			}
 		})
 	}
-	return exitCode(work(ctx, o, token, keep, ""))
+	return exitCode(work(ctx, o, token, keep, from))
 }
 
 // work is a runner with its credential. connected is called each time that has
@@ -75,6 +77,33 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 		DrainTimeout: o.DrainTimeout, ExitWhenIdle: o.ExitWhenIdle, Log: o.Log,
 	})
 	return drive(ctx, r, o.Hurry)
+}
+
+// announce tells the other runners of this user what their jobs must not see; file may be empty.
+func announce(ctx context.Context, o cli.RunnerOptions, file string) {
+	var files []string
+	if file != "" {
+		files = []string{file}
+	}
+	if err := enlist(ctx, o.Sandbox, []string{o.StateDir}, files...); err != nil && ctx.Err() == nil {
+		o.Log.Warn("jobs of other runners of this user may read this runner's files", "err", err)
+	}
+}
+
+// tokenFile is the file that a token is read from; empty when that is none.
+func tokenFile(source string) string {
+	path, ok := strings.CutPrefix(source, "file:")
+	if !ok {
+		return ""
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+		return ""
+	}
+	return path
 }
 
 // credential reads the token from where it was given, or takes the kept one.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/everdict/everdict/agent"
@@ -46,11 +47,26 @@ func newDrivers(ctx context.Context, o cli.SandboxOptions, stateDir, workDir str
 	if o.Driver == docker.Name {
 		return drivers{containers, containers, offered, evidence}
 	}
-	d := drivers{plain: process.New(process.Config{Slots: slots, NoMask: !o.HideFiles}), capabilities: offered, evidence: evidence}
+	d := drivers{plain: process.New(process.Config{Slots: slots, NoMask: !o.HideFiles, Roster: o.RosterDir}), capabilities: offered, evidence: evidence}
 	if slices.Contains(found, protocol.CapDocker) {
 		d.images = containers
 	}
 	return d
+}
+
+// enlist has the other runners of this user hide what this one keeps from their jobs, before it keeps anything: it makes
+// the directories of dirs, and lists them and files that exist. The error says whose jobs may read it.
+func enlist(ctx context.Context, o cli.SandboxOptions, dirs []string, files ...string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	err := process.Enlist(ctx, o.RosterDir, append(dirs, files...)...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil // no runner hides anything here
+	}
+	return err
 }
 
 // Close ends what the drivers hold.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -27,6 +28,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EVERDICT_API_URL", url)
+			env.Setenv("EVERDICT_ROSTER_DIR", filepath.Join(env.WorkDir, "roster"))
 			return nil
 		},
 		Cmds: clitest.Commands,
@@ -38,7 +40,7 @@ func up(t *testing.T, flags ...string) string {
 	t.Helper()
 	home := t.TempDir()
 	cmd := exec.Command("everdict", append([]string{"up", "--listen", "127.0.0.1:0", "--data-dir", home + "/data", "--max-concurrent", "4", "--drain-timeout", "0s", "-o", "json"}, flags...)...)
-	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home+"/cache", "EVERDICT_LOG_LEVEL=warn")
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home+"/cache", "EVERDICT_LOG_LEVEL=warn", "EVERDICT_ROSTER_DIR="+home+"/roster")
 	cmd.Dir = home
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()

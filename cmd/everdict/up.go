@@ -22,6 +22,9 @@ import (
 
 // runUp is a coordinator with a runner in its own process.
 func runUp(ctx context.Context, o cli.UpOptions) error {
+	if err := enlist(ctx, o.Sandbox, []string{o.Coordinator.DataDir}); err != nil && ctx.Err() == nil {
+		o.Coordinator.Log.Warn("jobs of other runners of this user may read what is kept in the data directory", "err", err)
+	}
 	return withLocal(ctx, local{
 		coordinator: o.Coordinator, slots: o.MaxConcurrent, capabilities: o.Capabilities, workDir: o.WorkDir,
 		caFile: o.CAFile, withholdProxy: !o.PassProxy, passCA: o.PassCA,
@@ -55,13 +58,17 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 			fmt.Fprintln(o.Stderr, "workspace kept in", keep)
 		}
 	}()
+	data, state := filepath.Join(dir, "data"), filepath.Join(dir, "runner")
+	if err := enlist(ctx, o.Sandbox, []string{data, state}); err != nil {
+		o.Log.Debug("jobs of other runners of this user may read what is kept for this run", "err", err)
+	}
 	work := filepath.Join(dir, "w")
 	if keep != "" {
 		work = keep
 	}
 	err = withLocal(ctx, local{
-		coordinator: cli.CoordinatorOptions{DataDir: filepath.Join(dir, "data"), Listen: "127.0.0.1:0", Log: o.Log},
-		stateDir:    filepath.Join(dir, "runner"), workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
+		coordinator: cli.CoordinatorOptions{DataDir: data, Listen: "127.0.0.1:0", Log: o.Log},
+		stateDir:    state, workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
 		needs: run.Requirements(&o.Request.Case, &protocol.HarnessSpec{}).Capabilities,
 	}, func(ctx context.Context, url string) error {
 		c, err := client.New(client.Config{BaseURL: url})

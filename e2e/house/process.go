@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,16 +20,21 @@ type Process struct {
 	t    testing.TB
 	name string
 	args func() *exec.Cmd
+	// roster is where a runner finds others of its user, unless its environment says: none.
+	roster string
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
 	out bytes.Buffer
 }
 
+// rosterEnv is the variable that says where runners of one user find each other. Those of different tests do not.
+const rosterEnv = "EVERDICT_ROSTER_DIR"
+
 // NewProcess starts a program; it is killed when the test ends.
 func NewProcess(t testing.TB, name string, command func() *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{t: t, name: name, args: command}
+	p := &Process{t: t, name: name, args: command, roster: t.TempDir()}
 	p.Start()
 	t.Cleanup(func() {
 		p.Kill()
@@ -44,6 +51,9 @@ func (p *Process) Start() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = p.args()
+	if env := p.cmd.Environ(); !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, rosterEnv+"=") }) {
+		p.cmd.Env = append(env, rosterEnv+"="+filepath.Join(p.roster, "roster"))
+	}
 	p.cmd.Stdout, p.cmd.Stderr = (*processOutput)(p), (*processOutput)(p)
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatalf("start %s: %v", p.name, err)

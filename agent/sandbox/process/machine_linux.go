@@ -300,12 +300,11 @@ func Enlist(ctx context.Context, dir string, paths ...string) error {
 		return err
 	}
 	defer r.Close()
+	var errs []error
 	for _, p := range paths {
-		if err := r.Add(p); err != nil {
-			return err
-		}
+		errs = append(errs, r.Add(p))
 	}
-	return r.Tell(ctx)
+	return errors.Join(append(errs, r.Tell(ctx))...)
 }
 
 // HideSelf makes this process unreadable for other processes of its user: its memory, environment and open files

@@ -32,6 +32,11 @@ func init() {
 	case "by handle":
 		openByHandle(os.Getenv("EVERDICT_TEST_HANDLE"))
 		os.Exit(0)
+	case "tables":
+		if err := tablesMain(os.Getenv("EVERDICT_TEST_DIR"), os.Getenv("EVERDICT_TEST_PID")); err != nil {
+			fmt.Println("FAILED", err)
+		}
+		os.Exit(0)
 	case "pry":
 		pryOpen(os.Args[1:])
 		os.Exit(0)

@@ -54,7 +54,7 @@ Exit codes: 0 a runner with these settings could work, 1 it could not, 2 any oth
 			return err
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.MaxConcurrent, config.Sandbox, config.HideFiles, config.DockerRuntime, config.PassProxy, config.PassCA)
+	config.Bind(cmd.Flags(), a.schema, config.WorkDir, config.StateDir, config.MaxConcurrent, config.Sandbox, config.HideFiles, config.RosterDir, config.DockerRuntime, config.PassProxy, config.PassCA)
 	return cmd
 }
 

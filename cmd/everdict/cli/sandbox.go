@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -16,6 +18,8 @@ type SandboxOptions struct {
 	Driver string
 	// HideFiles hides the runner's files from what runs without an image.
 	HideFiles bool
+	// RosterDir is where the runners of this user find each other.
+	RosterDir string
 	// Image is what docker runs where a run names none; empty: such a run is
 	// refused by a runner whose Driver is docker.
 	Image string
@@ -34,7 +38,7 @@ type SandboxOptions struct {
 }
 
 // sandboxKeys are the settings of SandboxOptions.
-var sandboxKeys = []string{config.Sandbox, config.HideFiles, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation, config.Warm}
+var sandboxKeys = []string{config.Sandbox, config.HideFiles, config.RosterDir, config.Image, config.DockerRuntime, config.ContainerNetwork, config.ReadOnlyRoot, config.AllowEmulation, config.Warm}
 
 // seclude is the first thing that a command does whose jobs must not see this process's files. sweep: it is a runner
 // that stays.
@@ -54,6 +58,11 @@ func (a *app) sandbox() (SandboxOptions, error) {
 		Driver: a.cfg.String(config.Sandbox), HideFiles: a.cfg.Bool(config.HideFiles), Image: a.cfg.String(config.Image), Runtime: a.cfg.String(config.DockerRuntime),
 		Network: a.cfg.String(config.ContainerNetwork), ReadOnly: a.cfg.Bool(config.ReadOnlyRoot), AllowEmulation: a.cfg.Bool(config.AllowEmulation),
 		Warm: a.cfg.Int(config.Warm),
+	}
+	o.RosterDir = cmp.Or(a.cfg.String(config.RosterDir), config.Roster(config.Home(), os.Getenv))
+	var err error
+	if o.RosterDir, err = absolute(o.RosterDir); err != nil {
+		return o, err
 	}
 	if o.Warm < 0 || o.Warm > maxSlots {
 		return o, fmt.Errorf("%s: warm is %d: want 0 to %d", a.cfg.Origin(config.Warm), o.Warm, maxSlots)

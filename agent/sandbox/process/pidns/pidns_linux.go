@@ -122,6 +122,9 @@ func (i *Init) Ended() bool {
 	return err != nil || changed.Signo != 0
 }
 
+// Kill ends everything in the namespace without waiting for it.
+func (i *Init) Kill() error { return i.proc.Kill() }
+
 // End ends everything in the namespace, and returns when it is gone. What another process than number 1 has started is
 // its parent's to wait for.
 func (i *Init) End() {

@@ -8,6 +8,9 @@ type Init struct{}
 // Start returns errors.ErrUnsupported.
 func Start(string, string) (*Init, error) { return nil, errUnsupported }
 
+// Kill returns errors.ErrUnsupported.
+func (*Init) Kill() error { return errUnsupported }
+
 // Join returns errors.ErrUnsupported.
 func (*Init) Join() error { return errUnsupported }
 
