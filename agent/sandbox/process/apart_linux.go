@@ -78,6 +78,7 @@ func (m *mountMask) ownTable() (err error) {
 		return err
 	}
 	m.first = first
+	family.adopts(first, true)
 	return nil
 }
 

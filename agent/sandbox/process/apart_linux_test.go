@@ -236,6 +236,45 @@ func TestF27_EveryProcessTableIsTheJobsOwn(t *testing.T) {
 	}
 }
 
+func TestOrphansInANamespaceAreCollected(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("others need no PID namespace")
+	}
+	kinds(t, func(t *testing.T, kind string) {
+		d := newDriver(t, Config{Enclosure: kind, noLandlock: true})
+		defer d.Close()
+		h, err := d.Start(t.Context(), sandbox.Spec{Attempt: "orphans-2", Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}, Hide: []string{t.TempDir()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Release(context.Background())
+		if got := output(t, h, `for i in 1 2 3 4 5 6 7 8 9; do (setsid sh -c 'exec 2>&- >&-; while [ ! -e go ]; do sleep 0.01; done' & ); done; echo left`); got != "left\n" {
+			t.Fatal(got)
+		}
+		first := h.(*handle).spawn.mask.(*mountMask).first.Pid()
+		orphans := func() (alive, dead int) {
+			all, err := procs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all {
+				switch {
+				case p.ppid != first:
+				case p.dead():
+					dead++
+				default:
+					alive++
+				}
+			}
+			return alive, dead
+		}
+		eventually(t, "number 1 has nine children", func() bool { alive, _ := orphans(); return alive == 9 })
+		output(t, h, "touch go")
+		eventually(t, "they are gone", func() bool { alive, dead := orphans(); return alive+dead == 0 })
+	})
+}
+
 // Number 1 can be ended from outside. Everything that it held ends with it, and the next sandbox gets another.
 func TestTheEndOfANamespace(t *testing.T) {
 	t.Parallel()

@@ -14,11 +14,13 @@ import (
 
 func benchKinds(b *testing.B, f func(b *testing.B, d *Driver)) {
 	for _, kind := range []string{EnclosureCgroup, EnclosureReaper, EnclosureGroup} {
-		b.Run(kind, func(b *testing.B) {
-			d := newDriver(b, Config{Enclosure: kind})
-			defer d.Close()
-			f(b, d)
-		})
+		for name, without := range map[string]bool{"": false, " without Landlock": true} {
+			b.Run(kind+name, func(b *testing.B) {
+				d := newDriver(b, Config{Enclosure: kind, noLandlock: without})
+				defer d.Close()
+				f(b, d)
+			})
+		}
 	}
 }
 

@@ -287,6 +287,7 @@ func (m *mountMask) ended() bool { return m.first != nil && m.first.Ended() }
 
 func (m *mountMask) close() {
 	if m.first != nil {
+		family.adopts(m.first, false)
 		m.first.End()
 	}
 	for _, c := range m.covers {

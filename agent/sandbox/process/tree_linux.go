@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/everdict/everdict/agent/sandbox"
+	"github.com/everdict/everdict/agent/sandbox/process/pidns"
 )
 
 // treeRoot recognises the processes of sandboxes by what they inherit. Orphans of a subreaper become its children,
@@ -32,14 +33,15 @@ type treeRoot struct {
 
 	mu    sync.Mutex
 	bySeq map[uint64]*mark
-	byPID map[int]*mark // main processes that have not been waited for
-	users int           // living sandboxes
-	stop  chan struct{} // ends the loop that reaps while there are sandboxes
+	byPID map[int]*mark            // main processes that have not been waited for
+	users int                      // living sandboxes
+	inits map[*pidns.Init]struct{} // of the PID namespaces in which commands are, whose orphans come to those
+	stop  chan struct{}            // ends the loop that reaps while there are sandboxes
 	done  chan struct{}
 }
 
 // family is this process's.
-var family = &treeRoot{bySeq: make(map[uint64]*mark), byPID: make(map[int]*mark)}
+var family = &treeRoot{bySeq: make(map[uint64]*mark), byPID: make(map[int]*mark), inits: make(map[*pidns.Init]struct{})}
 
 // becomeReaper makes the orphans of this process's descendants its children. It is the process's property, for good.
 func becomeReaper() error {
@@ -230,8 +232,14 @@ func (r *treeRoot) keepReaping(stop, done chan struct{}) {
 }
 
 // reapChildren collects the orphans among this process's children that have ended, also those of sandboxes that are
-// over. A main process is left to its own Wait; what carries no mark is another package's child.
+// over, and has those of PID namespaces collected. They are not collected at once, because a process whose parent is
+// gone may have to be recognised by it. A main process is left to its own Wait; what carries no mark is another package's child.
 func (r *treeRoot) reapChildren() {
+	r.mu.Lock()
+	for i := range r.inits {
+		i.Collect()
+	}
+	r.mu.Unlock()
 	r.forks.Lock()
 	defer r.forks.Unlock()
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
@@ -274,6 +282,17 @@ func inOurCgroup(pid int) bool {
 	var buf [4096]byte
 	own, err := processName()
 	return err == nil && bytes.Contains(buf[:readSmall("/proc/"+strconv.Itoa(pid)+"/cgroup", buf[:])], []byte("/everdict/"+own+"-"))
+}
+
+// adopts says that i collects orphans of this process's sandboxes, or that it does not any more.
+func (r *treeRoot) adopts(i *pidns.Init, yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if yes {
+		r.inits[i] = struct{}{}
+	} else {
+		delete(r.inits, i)
+	}
 }
 
 func (r *treeRoot) newTree(instance string) *tree {

@@ -2,8 +2,8 @@
 // in such a namespace sees and reaches no process outside of it, whatever user it becomes: for a root runner that is what
 // keeps jobs apart where the kernel's Landlock cannot.
 //
-// Number 1 is this program, which stays a few lines of C: it mounts the namespace's /proc, lets the kernel collect
-// orphans, and ends when whoever started it does. With it the kernel ends everything in the namespace.
+// Number 1 is this program, which stays a few lines of C: it mounts the namespace's /proc, collects orphans
+// when it is told to, and ends when whoever started it does. With it the kernel ends everything in the namespace.
 package pidns
 
 import (

@@ -3,17 +3,19 @@
 package pidns
 
 /*
+#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-// Number 1 of a namespace gets no signal from inside that it has no handler for, not even SIGKILL, so it has none. It
-// ignores SIGCHLD, which has the kernel collect the orphans that come to it. Nobody inside may look into it. It ends with
-// its standard input, which is a pipe that only the runner holds, and the kernel ends all the others then.
+// Number 1 of a namespace gets no signal from inside that it has no handler for, not even SIGKILL, so it has none. Nobody
+// inside may look into it. Its standard input is a pipe that only the runner holds: for each byte it collects the orphans
+// that have ended, and with the pipe it ends itself, and the kernel ends all the others.
 __attribute__((constructor)) static void first(void)
 {
 	const char *at = getenv("EVERDICT_PID_NAMESPACE"), *options = getenv("EVERDICT_PROC_OPTIONS");
@@ -21,7 +23,7 @@ __attribute__((constructor)) static void first(void)
 		return;
 	char c;
 	int r = 0;
-	signal(SIGCHLD, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL); // if it was ignored, the kernel would collect
 	prctl(PR_SET_NAME, "everdict-init");
 	prctl(PR_SET_DUMPABLE, 0);
 	if (mount("everdict", at, "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) < 0)
@@ -32,6 +34,8 @@ __attribute__((constructor)) static void first(void)
 		ssize_t n = read(0, &c, 1);
 		if (n == 0 || (n < 0 && errno != EINTR))
 			break;
+		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+			;
 	}
 	_exit(r);
 }
@@ -114,6 +118,14 @@ func (i *Init) Join() error {
 	return nil
 }
 
+// Collect has number 1 collect the orphans that have ended. Until then they can still be looked at. It does not wait.
+func (i *Init) Collect() {
+	if raw, err := i.life.SyscallConn(); err == nil {
+		// A full pipe is one that has not been read: it will be.
+		_ = raw.Write(func(fd uintptr) bool { _, _ = unix.Write(int(fd), []byte{0}); return true })
+	}
+}
+
 // Ended reports whether number 1, and with it everything in the namespace, has ended by itself: nothing can be started
 // there any more. It may be called from any thread, until End is.
 func (i *Init) Ended() bool {
@@ -121,6 +133,9 @@ func (i *Init) Ended() bool {
 	err := unix.Waitid(unix.P_PID, i.proc.Pid, &changed, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err != nil || changed.Signo != 0
 }
+
+// Pid is its number in the namespace of whoever started it.
+func (i *Init) Pid() int { return i.proc.Pid }
 
 // Kill ends everything in the namespace without waiting for it.
 func (i *Init) Kill() error { return i.proc.Kill() }
