@@ -124,3 +124,31 @@ func BenchmarkWhole(b *testing.B) {
 		percentiles(b, took)
 	})
 }
+
+// BenchmarkFirstStart measures Driver.Start when something else is to be hidden than before, as for a runner's first job:
+// a thread is set up for it.
+func BenchmarkFirstStart(b *testing.B) {
+	benchKinds(b, func(b *testing.B, d *Driver) {
+		dir := b.TempDir()
+		var took []time.Duration
+		n := 0
+		for b.Loop() {
+			b.StopTimer()
+			hide := []string{b.TempDir()}
+			n++
+			b.StartTimer()
+			begin := time.Now()
+			h, err := d.Start(b.Context(), sandbox.Spec{Attempt: fmt.Sprintf("first-%d.1", n), Dir: dir, Hide: hide})
+			took = append(took, time.Since(begin))
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			if err := h.Release(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+		}
+		percentiles(b, took)
+	})
+}
