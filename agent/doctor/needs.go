@@ -64,7 +64,11 @@ func (m *machine) checkProcess(ctx context.Context) Check {
 	if err := errors.Join(os.Mkdir(work, 0o700), os.Mkdir(hidden, 0o700)); err != nil {
 		return missing(fmt.Sprintf("no directory can be made for a try: %v", err), "")
 	}
-	driver := process.New(process.Config{Slots: m.Slots, Roster: m.RosterDir})
+	roster := m.RosterDir
+	if _, err := os.Stat(roster); err != nil {
+		roster = "" // no runner has been here yet, and nothing is to be changed
+	}
+	driver := process.New(process.Config{Slots: m.Slots, Roster: roster})
 	defer driver.Close()
 	info, err := try(ctx, driver, sandbox.Spec{Attempt: protocol.NewID("doctor_") + ".1", Dir: work, Hide: []string{hidden}})
 	if err != nil {
