@@ -7,7 +7,8 @@
 //     closes the connection when its jobs, those that run included, see nothing of what was listed when it was asked;
 //     before that it sends a line for each path that it could not hide. A socket that nobody listens to is removed.
 //
-// So a runner lists its files, tells the others, and has proof that no job of theirs reads what it writes from then on.
+// So a runner lists its files, tells the others, and knows that no job of theirs opens what it writes from then on, unless
+// one had a directory above open already.
 //
 // The directory itself has to be hidden from jobs: who can write there can hide any path from them, or none.
 package roster
