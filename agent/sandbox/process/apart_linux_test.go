@@ -19,11 +19,11 @@ import (
 )
 
 // tries is what a hostile job of root's does to see what is hidden, as root and as another user. It prints what it has
-// got at, each with the number of finds. The secret's text is nowhere in it. PIDS are processes outside.
+// got at, each with the number of finds. The secret's text is nowhere in it, nor in its arguments, which everybody sees. PIDS are processes outside.
 const tries = `
-w=rnr_; w=${w}secret; nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+w=rnr_; echo "${w}secret" >what; nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
 n=0
-found() { n=$((n + 1)); c=$(cat "$2" 2>/dev/null | tr '\0' '\n' | grep -ac "$w"); [ "$c" = 0 ] || echo "$1: $c"; }
+found() { n=$((n + 1)); c=$(cat "$2" 2>/dev/null | tr '\0' '\n' | grep -acf what); [ "$c" = 0 ] || echo "$1: $c"; }
 mkdir p b
 for as in "" "$nobody"; do
   $as sh -c 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline' >got 2>/dev/null; found "environ $as" got
