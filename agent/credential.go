@@ -2,8 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -92,15 +90,18 @@ func StoreCredential(path string, token link.Secret) error {
 }
 
 // lockCredential holds the credential for this process. The lock lies in one
-// place for the whole machine, named by a digest of the token, so that two state
+// place for the whole machine, named by its Identity, so that two state
 // directories with copies of one credential meet (F52).
-func lockCredential(token link.Secret) (release func(), err error) {
+func lockCredential(credential link.Credential) (release func(), err error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent: lock the credential: %w", err)
 	}
-	sum := sha256.Sum256([]byte(token))
-	path := filepath.Join(dir, "runner-"+hex.EncodeToString(sum[:8])+".lock")
+	identity := ""
+	if credential != nil {
+		identity = credential.Identity()
+	}
+	path := filepath.Join(dir, "runner-"+identity+".lock")
 	lock := flock.New(path)
 	held, err := lock.TryLock()
 	if err != nil {

@@ -219,12 +219,15 @@ type PairedDevice struct {
 	Account *Account      `json:"account,omitempty"`
 }
 
-// Reasons in the data of a problem that a pairing ends with.
+// Reasons in the data of a problem that a pairing ends with. With ReasonUsed, the machine
+// itself is also told "runner" and "account", in case the first answer was lost.
 const (
 	ReasonExpired  = "expired"  // 404: the request, code or grant is over
 	ReasonDenied   = "denied"   // 403: somebody said no
 	ReasonUsed     = "used"     // 409: it was redeemed, or the code was used
 	ReasonVerifier = "verifier" // 403: not the machine that asked
+	ReasonProof    = "proof"    // 403: not the device key of the machine that asked
+	ReasonGrant    = "grant"    // 403: not the grant of the approval
 	ReasonNumber   = "number"   // 403: not the number of the dashboard; the code is spoilt
 	ReasonOff      = "off"      // 403: the operator has switched this way off
 )

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/run"
@@ -142,6 +143,9 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 	case errors.Is(err, store.ErrNotFound) && strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
 			Message: "this is a pool token, with which a runner joins before it connects", Hint: "everdict runner --pool-token"}
+	case errors.Is(err, auth.ErrNonce):
+		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: link.CodeNonce,
+			Message: "this device session is not, or no longer, good", Hint: "sign a new nonce: POST " + link.NoncePath}
 	case errors.Is(err, store.ErrNotFound):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
 			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}

@@ -14,6 +14,11 @@
 // (stops, *UpdateRequiredError), 429 and 503 "later", with Retry-After in seconds. Without such a body the answer is
 // from something on the way, and the runner tries again (*HTTPError).
 //
+// The credential is a token (rnr_), or a device session (drs_), which a machine makes anew for each connection: it asks
+// with POST /agent/nonce, without a credential, and signs the nonce that it gets with its device key
+// (protocol.SignSession). A nonce is good for a minute and for one session, and of no use to another process of the
+// coordinator: 401 with the code "nonce" says that it is over, and the runner gets another one (*HTTPError).
+//
 // Binary websocket messages carry the yamux session, whose client is the runner. A stream is a sequence of frames:
 //
 //	kind (1 byte), length of the payload (4 bytes, big endian), payload
