@@ -83,6 +83,7 @@ type session struct {
 
 	mu     sync.Mutex
 	runner lease.Runner
+	terms  link.Terms // of its owner, as last said
 }
 
 func (s *session) lease() lease.Runner {
@@ -95,6 +96,22 @@ func (s *session) set(r lease.Runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runner = r
+}
+
+// said is what the runner's owner last let it do.
+func (s *session) said() link.Terms {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.terms
+}
+
+// say reports whether the runner's owner lets it do something else than before.
+func (s *session) say(t link.Terms) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.terms != t
+	s.terms = t
+	return changed
 }
 
 // New returns a gateway and makes the run service tell it what concerns runners.
@@ -168,7 +185,7 @@ const maxEvidence = 500
 // it is taken over, and each lease that it holds gets its verdict.
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
 	record := c.Principal().Value.(*store.RunnerRecord)
-	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
+	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}, terms: h.Terms}
 	s.holder = g.holder(c)
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 	evidence := map[string]string{}
@@ -186,7 +203,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
 		Workspace: record.Workspace,
 		Version:   h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
-		Capabilities: capabilities, CapabilityEvidence: evidence, Slots: h.Slots,
+		Capabilities: capabilities, CapabilityEvidence: evidence, Slots: h.Slots, Terms: h.Terms,
 	})
 	g.mu.Lock()
 	old, before := at.session, at.last
@@ -208,9 +225,9 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		home = run.RuntimePool(record.Workspace, record.Runtime)
 	}
 	s.set(lease.Runner{
-		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
+		ID: record.ID, Home: home.String(), Serves: g.serves(s),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
-		Job: g.boundTo(&record.Runner),
+		Job: g.boundTo(&record.Runner), Paused: h.Paused,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {
@@ -228,6 +245,13 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	}
 	g.log.Info("runner connected", "runner", record.ID, "label", record.Label, "version", h.Version, "held", len(h.Leases))
 	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
+}
+
+// serves are the pools whose jobs the runner of a session takes now.
+func (g *Gateway) serves(s *session) []string {
+	r := s.holder.Runner
+	r.Scope = pairing.ScopeOf(&r, s.workspace, s.said().Scope)
+	return g.cfg.Runs.Serves(s.workspace, r, s.holder.Local)
 }
 
 // holder is the runner of a session, as a run's record names it.
@@ -306,11 +330,14 @@ func (g *Gateway) Heartbeat(ctx context.Context, c *link.CoordinatorSession, hb 
 	if err != nil {
 		return link.HeartbeatAck{}, err
 	}
-	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots}
+	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots, Terms: hb.Terms}
 	if hb.Degraded != "" {
 		beat.Status = &protocol.RunnerStatus{Text: protocol.Clip(hb.Degraded, 200), Level: "warn", At: protocol.At(time.Now())}
 	}
 	g.cfg.Runners.Seen(id, beat)
+	if s, err := g.session(c); err == nil && s.say(hb.Terms) {
+		g.serve(g.seat(id))
+	}
 	return link.HeartbeatAck{Leases: verdicts(standings)}, nil
 }
 
@@ -378,8 +405,8 @@ func (g *Gateway) audience(workspace string) {
 	}
 }
 
-// serve tells the queue whom the runner in a seat serves now, and which job it is bound
-// to, if that has changed.
+// serve tells the queue whom the runner in a seat serves now, which job it is bound to,
+// and whether it is paused, if that has changed.
 func (g *Gateway) serve(at *seat) {
 	at.turn.Lock()
 	defer at.turn.Unlock()
@@ -393,11 +420,11 @@ func (g *Gateway) serve(at *seat) {
 	if r.ID == "" {
 		return // its hello was refused, and it is on its way out
 	}
-	serves, job := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local), g.boundTo(&s.holder.Runner)
-	if slices.Equal(serves, r.Serves) && job == r.Job {
+	serves, job, paused := g.serves(s), g.boundTo(&s.holder.Runner), s.said().Paused
+	if slices.Equal(serves, r.Serves) && job == r.Job && paused == r.Paused {
 		return
 	}
-	r.Serves, r.Job = serves, job
+	r.Serves, r.Job, r.Paused = serves, job, paused
 	s.set(r)
 	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
 		g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)

@@ -346,7 +346,7 @@ func (r *Runners) view(record *store.RunnerRecord) protocol.Runner {
 	}
 	if !runner.Online {
 		// Nobody is there to be busy or to have a status.
-		runner.Busy, runner.Status = 0, nil
+		runner.Busy, runner.Status, runner.Paused = 0, nil, ""
 	}
 	runner.UpdateRequired = runner.Protocol < r.cfg.MinProtocol
 	runner.Target = protocol.TargetSelfPrefix + runner.ID
@@ -365,7 +365,7 @@ func (r *Runners) save(ctx context.Context) error {
 	seen := make([]protocol.Runner, 0, len(r.unsaved))
 	for id := range r.unsaved {
 		row := r.present[id].runner
-		row.Online, row.Busy, row.Status = false, 0, nil
+		row.Online, row.Busy, row.Status, row.Paused = false, 0, nil, ""
 		seen = append(seen, row)
 	}
 	clear(r.unsaved)
