@@ -62,6 +62,9 @@ func ReadCredential(source string, stdin io.Reader) (link.Secret, error) {
 
 func checkCredential(s string) (link.Secret, error) {
 	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, "{") {
+		return "", errors.New("agent: this is the credential of a device, not a token: it is good where it is kept alone")
+	}
 	if s == "" {
 		return "", errors.New("agent: the credential is empty: pair this machine first (everdict runners pair)")
 	}
@@ -76,11 +79,15 @@ func checkCredential(s string) (link.Secret, error) {
 // StoreCredential keeps the token in path for later starts, readable by its
 // owner alone.
 func StoreCredential(path string, token link.Secret) error {
+	return storeSecret(path, string(token))
+}
+
+func storeSecret(path, line string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(string(token)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(tmp, []byte(line+"\n"), 0o600); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
 	if err := os.Rename(tmp, path); err != nil {

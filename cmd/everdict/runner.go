@@ -20,7 +20,7 @@ import (
 	"github.com/everdict/everdict/protocol/link"
 )
 
-// credentialFile is where a runner keeps its token, below its state directory.
+// credentialFile is where a runner keeps its token or device key, below its state directory.
 const credentialFile = "credential"
 
 func runRunner(ctx context.Context, o cli.RunnerOptions) error {
@@ -31,17 +31,26 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 		}
 		return m.run(ctx)
 	}
-	token, given, err := credential(o)
+	if o.Pair == cli.PairDevice {
+		c, device, err := paired(ctx, o)
+		if err != nil {
+			return err
+		}
+		o.APIURL = address(o, device)
+		return exitCode(work(ctx, o, c, func() {}, ""))
+	}
+	token, device, given, err := credential(o)
 	if err != nil {
 		return err
 	}
+	o.APIURL = address(o, device)
 	kept := filepath.Join(o.StateDir, credentialFile)
 	// A token that was given replaces the one that is kept only when it has proved
 	// good: a slip must not unpair the machine.
 	keep := func() {}
 	if given {
 		keep = sync.OnceFunc(func() {
-			if err := agent.StoreCredential(kept, token); err != nil {
+			if err := agent.StoreCredential(kept, token.(link.Secret)); err != nil {
 				o.Log.Error("the token could not be kept: later starts need --pair again", "err", err)
 				return
 			}
@@ -56,7 +65,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 
 // work is a runner with its credential. connected is called each time that has
 // proved good; hide is a file that no job may see, or empty.
-func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected func(), hide string) error {
+func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, connected func(), hide string) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
@@ -67,7 +76,7 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
-		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: connected,
+		URL: o.APIURL, Credential: credential, CAFile: o.CAFile, Connected: connected,
 		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
@@ -78,9 +87,9 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 }
 
 // credential reads the token from where it was given, or takes the kept one.
-func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) {
+func credential(o cli.RunnerOptions) (c link.Credential, device *agent.Device, given bool, err error) {
 	if o.Pair != "" {
-		token, err = agent.ReadCredential(o.Pair, o.Stdin)
+		token, err := agent.ReadCredential(o.Pair, o.Stdin)
 		switch {
 		case err != nil:
 		case strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
@@ -91,15 +100,15 @@ func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) 
 				fmt.Errorf("what --pair was given is no runner token: these begin with %s", protocol.RunnerTokenPrefix),
 				"everdict runners pair --token-file PATH writes one; an API key (ak_...) is for other commands")}
 		}
-		return token, true, err
+		return token, nil, true, err
 	}
-	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)
+	c, device, err = agent.LoadCredential(filepath.Join(o.StateDir, credentialFile))
 	if errors.Is(err, os.ErrNotExist) {
 		err = &cli.ExitError{Code: member.ExitRevoked,
 			Err: cli.Advise(fmt.Errorf("this machine is not paired: there is no token in %s", o.StateDir),
-				"everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
+				"everdict runner --pair pairs it; or everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
 	}
-	return token, false, err
+	return c, device, false, err
 }
 
 // workDir is where workspaces are. It cannot lie in the state directory, which no

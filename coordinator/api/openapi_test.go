@@ -24,7 +24,7 @@ var promised = []string{
 	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes/{id}/versions/{version}/inspect", "GET /runtimes",
 	"GET /runtimes/{id}/versions/{version}", "PUT /runtimes/{id}/versions/{version}/tags",
 	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join", "POST /agent/nonce",
-	"POST /runners", "GET /runners", "DELETE /runners/{id}",
+	"POST /runners", "GET /runners", "DELETE /runners/{id}", "DELETE /runners/self",
 	"POST /pairings", "GET /pairings/{id}", "POST /pairings/lookup", "POST /pairings/{id}/approve", "POST /pairings/{id}/deny", "POST /pairings/{id}/redeem",
 	"POST /pair-codes", "GET /pair-codes/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",

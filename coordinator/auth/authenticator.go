@@ -138,7 +138,7 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 		}
 		if errors.Is(err, ErrNonce) {
 			return Principal{}, protocol.Unauthenticated("this device session is not, or no longer, good").
-				WithData("reason", "nonce").WithHint("sign a new nonce: POST /agent/nonce")
+				WithData("reason", "nonce").WithHint("each connection signs a nonce of its own, within a minute")
 		}
 		if !errors.Is(err, store.ErrNotFound) {
 			return Principal{}, fmt.Errorf("auth: resolve a runner: %w", err)
