@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -179,4 +180,163 @@ func TestPairByCode(t *testing.T) {
 	if c := status(protocol.PairCodeUsed); c.Runner == nil || c.Runner.ID != d.Runner.ID {
 		t.Errorf("code %+v, want runner %s", c, d.Runner.ID)
 	}
+}
+
+// No page of another site starts a pairing or redeems one, whatever the coordinator asks
+// of others; in the development mode neither does one whose name resolves here.
+func TestPairingCrossSite(t *testing.T) {
+	t.Parallel()
+	for _, required := range []bool{true, false} {
+		e := newSessionEnv(t, required)
+		m := newMachine(e.env)
+		m.start(nil)
+		for name, header := range map[string][]string{
+			"another site":   {"Sec-Fetch-Site", "cross-site"},
+			"a sister site":  {"Sec-Fetch-Site", "same-site"},
+			"another origin": {"Origin", "https://evil.example"},
+			"a sandbox":      {"Origin", "null"},
+		} {
+			for _, path := range []string{"/pairings", "/pairings/" + m.started.ID + "/redeem"} {
+				if p := e.do("POST", path, m.request(nil), header...).problem(http.StatusForbidden, protocol.CodeForbidden); p.Hint == "" {
+					t.Errorf("%s, required %t: %s: no hint", name, required, path)
+				}
+			}
+		}
+		m.start(nil, "Sec-Fetch-Site", "same-origin")
+		m.start(nil, "Origin", e.url)
+	}
+	// Rebinding: the page's own name, which resolves to this machine.
+	e := newSessionEnv(t, false)
+	for _, path := range []string{"/pairings", "/pairings/prq_x/redeem"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = "evil.example"
+		req.Header.Set("Origin", "http://evil.example")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusForbidden {
+			t.Errorf("rebinding to %s: %d, want 403", path, res.StatusCode)
+		}
+	}
+}
+
+// Whoever may pair a machine with a token may approve one, and nobody else.
+func TestPairingRights(t *testing.T) {
+	t.Parallel()
+	e := newSessionEnv(t, true)
+	admin := []string{"Authorization", "Bearer " + e.key}
+	key := func(scope string) []string {
+		var k protocol.IssuedKey
+		e.do("POST", "/keys", `{"label":"k","scopes":["`+scope+`"]}`, admin...).wants(http.StatusCreated).into(&k)
+		return []string{"Authorization", "Bearer " + k.APIKey}
+	}
+	read, write := key(protocol.ScopeRead), key(protocol.ScopeWrite)
+	m := newMachine(e.env)
+	m.start(nil)
+	at := "/pairings/" + m.started.ID
+	for name, header := range map[string][]string{"nobody": nil, "a key that reads": read} {
+		status, code := http.StatusForbidden, protocol.CodeForbidden
+		if header == nil {
+			status, code = http.StatusUnauthorized, protocol.CodeUnauthenticated
+		}
+		for _, path := range []string{at + "/approve", at + "/deny", "/pair-codes"} {
+			if p := e.do("POST", path, "", header...).problem(status, code); p.Hint == "" {
+				t.Errorf("%s: %s: no hint", name, path)
+			}
+		}
+	}
+	e.do("GET", at, "", read...).wants(http.StatusOK)
+	e.do("POST", at+"/approve", "", write...).wants(http.StatusOK)
+	device := m.paired("").Runner.ID
+	as := func() []string { return []string{"Authorization", "Bearer " + m.session(device)} }
+	other := newMachine(e.env)
+	other.start(nil)
+	for _, path := range []string{"/pairings/" + other.started.ID + "/approve", "/pair-codes", "/runners"} {
+		e.do("POST", path, "", as()...).problem(http.StatusForbidden, protocol.CodeForbidden)
+	}
+	// The machine ends its own pairing, and a person's key is not such a machine.
+	e.do("DELETE", "/runners/self", "", admin...).problem(http.StatusForbidden, protocol.CodeForbidden)
+	e.do("DELETE", "/runners/self", "", as()...).wants(http.StatusNoContent)
+	if p := e.do("DELETE", "/runners/self", "", as()...).problem(http.StatusUnauthorized, protocol.CodeUnauthenticated); p.Data["reason"] != "revoked" {
+		t.Errorf("again: %+v, want the reason revoked", p)
+	}
+}
+
+// Behind a proxy, the addresses are those that the machine and the browser know.
+func TestPairingBehindAProxy(t *testing.T) {
+	t.Parallel()
+	e := newSessionEnv(t, true)
+	m := newMachine(e.env)
+	m.start(nil, "X-Forwarded-Proto", "https", "X-Forwarded-For", "203.0.113.9")
+	https := strings.Replace(e.url, "http://", "https://", 1)
+	if m.started.EnterURL != https+"/ui/pair" || !strings.HasPrefix(m.started.URL, https) {
+		t.Errorf("started %+v, want addresses below %s", m.started, https)
+	}
+	var seen protocol.Pairing
+	e.do("GET", "/pairings/"+m.started.ID, "", "Authorization", "Bearer "+e.key).wants(http.StatusOK).into(&seen)
+	if seen.From != "203.0.113.9" {
+		t.Errorf("the request is shown to come from %s", seen.From)
+	}
+}
+
+// What an answer of a pairing holds is kept by no cache, a code in a URL is refused, and
+// the log repeats neither.
+func TestPairingKeepsItsCodes(t *testing.T) {
+	t.Parallel()
+	e := newSessionEnv(t, true)
+	key := []string{"Authorization", "Bearer " + e.key}
+	r := e.do("POST", "/pair-codes", "", key...).wants(http.StatusCreated)
+	if got := r.header.Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control %q", got)
+	}
+	var c protocol.PairCode
+	r.into(&c)
+	link, err := protocol.ParseDeepLink(c.Link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.do("GET", "/pairings/x?code="+link.Code, "", key...).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+	e.do("GET", "/pairings/"+link.Code, "", key...).problem(http.StatusNotFound, protocol.CodeNotFound)
+	m := newMachine(e.env)
+	session := protocol.SignSession(m.key, protocol.NewID(protocol.RunnerPrefix), strings.Repeat("n", 54))
+	e.do("GET", "/pairings/"+session, "", key...).problem(http.StatusNotFound, protocol.CodeNotFound)
+	if log := e.log.String(); strings.Contains(log, link.Code) || strings.Contains(log, session) || !strings.Contains(log, "prc_***") || !strings.Contains(log, "drs_***") {
+		t.Errorf("the log has the code:\n%s", log)
+	}
+}
+
+// Nonces are bounded by address, with the time to wait in the header that clients know.
+func TestNoncesAreBounded(t *testing.T) {
+	t.Parallel()
+	e := newSessionEnv(t, true)
+	for range 1000 {
+		e.do("POST", "/agent/nonce", "").wants(http.StatusOK)
+	}
+	r := e.do("POST", "/agent/nonce", "")
+	r.problem(http.StatusTooManyRequests, protocol.CodeRateLimited)
+	if r.header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q, want 1", r.header.Get("Retry-After"))
+	}
+}
+
+func FuzzPairingBodies(f *testing.F) {
+	f.Add([]byte(`{"label":"a","publicKey":"AAAA","challenge":"AAAA"}`), []byte(`{"verifier":"a","proof":"b","grant":"c"}`), []byte(`{"userCode":"BCDF-GHJK"}`))
+	e := newSessionEnv(f, true)
+	m := newMachine(e.env)
+	m.start(nil)
+	f.Fuzz(func(t *testing.T, ask, redeem, lookup []byte) {
+		for path, body := range map[string][]byte{"/pairings": ask, "/pairings/" + m.started.ID + "/redeem": redeem, "/pairings/lookup": lookup} {
+			e.now.Advance(time.Minute) // no throttle; the request is over soon, and stays so
+			env := *e.env
+			env.t = t
+			if r := env.do("POST", path, string(body), "Authorization", "Bearer "+e.key); r.status >= 500 {
+				t.Errorf("%s %q: %d %s", path, body, r.status, r.body)
+			}
+		}
+	})
 }

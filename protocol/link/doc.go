@@ -62,6 +62,9 @@
 //	drain            coord.  no more offers; the close follows; come back after retry_after. Not answered.
 //	status           coord.  a line for the runner's user. Not answered.
 //
+// Hello and heartbeat say the runner's Terms: whose runs its owner lets it take, and why it is paused, if it is. They
+// hold from that message on. Nobody but the runner's own machine says them: no API of the coordinator widens a scope.
+//
 // After the hello the runner sends nothing more here and the coordinator reads nothing: what a runner has to say it says on
 // a stream of its own, so that an idle session costs the coordinator no goroutine that waits for it.
 //

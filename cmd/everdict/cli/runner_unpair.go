@@ -20,7 +20,8 @@ until somebody revokes it.`,
   everdict runner unpair --state-dir /var/lib/everdict-runner`,
 		Args: args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := RunnerOptions{APIURL: a.cfg.String(config.APIURL), APIURLGiven: a.cfg.Source(config.APIURL) != config.FromDefault}
+			// A device knows where it was paired; only who says otherwise here means another address of the same.
+			o := RunnerOptions{APIURL: a.cfg.String(config.APIURL), APIURLGiven: a.cfg.Source(config.APIURL) == config.FromFlag}
 			var err error
 			if o.Log, err = a.logger(); err != nil {
 				return err
