@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -321,6 +322,28 @@ func TestNoncesAreBounded(t *testing.T) {
 	r.problem(http.StatusTooManyRequests, protocol.CodeRateLimited)
 	if r.header.Get("Retry-After") != "1" {
 		t.Errorf("Retry-After %q, want 1", r.header.Get("Retry-After"))
+	}
+}
+
+// Who has shown no credential cannot send much, whatever they say of its length.
+func TestStrangersSendLittle(t *testing.T) {
+	t.Parallel()
+	e := newSessionEnv(t, true)
+	big := `{"label":"` + strings.Repeat("x", 64<<10) + `"}`
+	for _, path := range []string{"/pairings", "/pairings/prq_x/redeem", "/session"} {
+		e.do("POST", path, big, "Sec-Fetch-Site", "same-origin").problem(http.StatusRequestEntityTooLarge, protocol.CodeBadRequest)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.url+path, struct{ io.Reader }{strings.NewReader(big)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s in chunks: %d, want 413", path, res.StatusCode)
+		}
 	}
 }
 

@@ -107,6 +107,7 @@ func (s *session) said() link.Terms {
 
 // say reports whether the runner's owner lets it do something else than before.
 func (s *session) say(t link.Terms) bool {
+	t.Paused = protocol.Clip(t.Paused, pairing.MaxPaused)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed := s.terms != t
@@ -185,7 +186,8 @@ const maxEvidence = 500
 // it is taken over, and each lease that it holds gets its verdict.
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
 	record := c.Principal().Value.(*store.RunnerRecord)
-	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}, terms: h.Terms}
+	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
+	s.say(h.Terms)
 	s.holder = g.holder(c)
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 	evidence := map[string]string{}
@@ -227,7 +229,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.set(lease.Runner{
 		ID: record.ID, Home: home.String(), Serves: g.serves(s),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
-		Job: g.boundTo(&record.Runner), Paused: h.Paused,
+		Job: g.boundTo(&record.Runner), Paused: s.said().Paused,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {

@@ -107,6 +107,7 @@ func (p *Pairings) vouch(r *request, req *protocol.PairingRequest, now time.Time
 	}
 	c.status, c.request = protocol.PairCodeUsed, r
 	r.code, r.number, r.status, r.account = c, c.number, protocol.PairingApproved, c.account
+	p.log(r, "machine came with a pair code", "pair_code", c.id)
 	return nil
 }
 

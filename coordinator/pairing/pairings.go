@@ -1,8 +1,10 @@
 package pairing
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net/netip"
 	"sync"
@@ -34,6 +36,8 @@ type PairingsConfig struct {
 	// NoDeviceCode refuses machines without a browser: those that come with neither a
 	// callback nor a pair code.
 	NoDeviceCode bool
+	// Log is told who lets which machine in; nil: slog.Default.
+	Log *slog.Logger
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -62,6 +66,7 @@ func NewPairings(cfg PairingsConfig) *Pairings {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	throttle := func(burst int, every time.Duration, message string) auth.ThrottleConfig {
 		return auth.ThrottleConfig{Burst: burst, Every: every, Message: message, Now: cfg.Now}
 	}

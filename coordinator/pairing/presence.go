@@ -60,7 +60,7 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
 	p.runner.Capabilities, p.runner.CapabilityEvidence, p.runner.Slots = hello.Capabilities, hello.CapabilityEvidence, hello.Slots
 	p.runner.Busy, p.runner.Status = 0, nil
-	p.runner.Scope, p.runner.Paused = ScopeOf(&runner, hello.Workspace, hello.Terms.Scope), protocol.Clip(hello.Terms.Paused, maxPaused)
+	p.runner.Scope, p.runner.Paused = ScopeOf(&runner, hello.Workspace, hello.Terms.Scope), protocol.Clip(hello.Terms.Paused, MaxPaused)
 	p.runner.LastSeenAt = &now
 	r.unsaved[runner.ID] = true
 	clear(r.rosters)
@@ -68,8 +68,8 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	return func() { r.detach(runner.ID, session) }
 }
 
-// maxPaused bounds what a runner says of why it is paused, in bytes.
-const maxPaused = 200
+// MaxPaused bounds what is shown of why a runner is paused, in bytes.
+const MaxPaused = 200
 
 // ScopeOf is whose runs a runner takes that says so itself. One that belongs to a whole
 // workspace, or to a pool, has no say in it. What is not known is the narrowest, and so is
@@ -108,7 +108,7 @@ func (r *Runners) Seen(runnerID string, beat Beat) {
 	if p.runner.Busy != beat.Busy || beat.Slots > 0 && p.runner.Slots != beat.Slots || !sameStatus(p.runner.Status, beat.Status) {
 		r.tell(p.workspace, runnerID)
 	}
-	scope, paused := ScopeOf(&p.runner, p.workspace, beat.Terms.Scope), protocol.Clip(beat.Terms.Paused, maxPaused)
+	scope, paused := ScopeOf(&p.runner, p.workspace, beat.Terms.Scope), protocol.Clip(beat.Terms.Paused, MaxPaused)
 	if scope != p.runner.Scope || paused != p.runner.Paused {
 		p.runner.Scope, p.runner.Paused = scope, paused
 		clear(r.rosters)

@@ -38,6 +38,7 @@ func (p *Pairings) Redeem(ctx context.Context, from netip.Addr, id string, req *
 		return protocol.PairedDevice{}, false, err
 	}
 	r.status, r.runner, r.grant = protocol.PairingDone, runner.ID, ""
+	p.log(r, "machine paired", "runner", r.runner)
 	who := r.account
 	return protocol.PairedDevice{Status: protocol.PairingDone, Runner: &runner, Account: &who}, true, nil
 }
@@ -72,6 +73,7 @@ func (p *Pairings) claim(id string, req *protocol.PairingRedeem) (*request, erro
 	case !verified:
 		if granted && r.status == protocol.PairingApproved && !r.redeeming {
 			r.status, r.grant, r.void = protocol.PairingDenied, "", true
+			p.log(r, "pairing is void: its grant came with a wrong verifier")
 		}
 		return nil, wrongVerifier()
 	case !proved:

@@ -60,7 +60,7 @@ func (p *Pairings) Start(from netip.Addr, base string, req *protocol.PairingRequ
 	r := &request{
 		life: p.begin(), id: protocol.NewID(protocol.PairingPrefix), number: twoDigits(), key: key, challenge: req.Challenge,
 		device: device{label: req.Label, os: req.OS, arch: req.Arch, hostname: req.Hostname, version: req.Version,
-			capabilities: req.Capabilities, publicKey: req.PublicKey},
+			capabilities: distinct(req.Capabilities), publicKey: req.PublicKey},
 		callback: req.Callback, from: from, status: protocol.PairingPending,
 	}
 	p.mu.Lock()
@@ -162,6 +162,7 @@ func (p *Pairings) Approve(by auth.Principal, id string) (protocol.PairingApprov
 	}
 	if r.status == protocol.PairingPending {
 		r.status, r.account = protocol.PairingApproved, account(by)
+		p.log(r, "machine approved")
 		p.unlist(r)
 		if r.callback != nil {
 			r.grant = protocol.NewCredential(protocol.PairGrantPrefix)
@@ -185,6 +186,7 @@ func (p *Pairings) Deny(by auth.Principal, id string) (protocol.Pairing, error) 
 		return protocol.Pairing{}, err
 	}
 	r.status, r.grant = protocol.PairingDenied, ""
+	p.log(r, "machine denied", "by", by.Subject)
 	p.unlist(r)
 	return p.view(r, by), nil
 }
@@ -204,6 +206,11 @@ func (p *Pairings) undecided(by auth.Principal, id string) (*request, error) {
 		return nil, refuse(protocol.Conflict("somebody else has approved the request"), protocol.ReasonUsed, beginAgain+" to have it as a runner of yours")
 	}
 	return r, nil
+}
+
+// log writes what became of a request, never its codes. The caller holds mu.
+func (p *Pairings) log(r *request, what string, more ...any) {
+	p.cfg.Log.Info(what, append([]any{"pairing", r.id, "label", r.device.label, "from", r.from, "subject", r.account.Subject, "workspace", r.account.Workspace}, more...)...)
 }
 
 // unlist makes a request one that nobody can type in. The caller holds mu.
