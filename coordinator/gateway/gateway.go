@@ -166,7 +166,7 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 			Message: "this device session is not, or no longer, good", Hint: "sign a new nonce: POST " + link.NoncePath}
 	case errors.Is(err, store.ErrNotFound):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
-			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}
+			Message: "this credential is not known here", Hint: "pair the machine again: everdict runner --pair"}
 	case err != nil:
 		return link.Principal{}, err
 	case record.RevokedAt != nil && record.Runtime != "":
@@ -174,7 +174,7 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 			Message: fmt.Sprintf("runner %s of runtime %s was revoked", record.ID, record.Runtime), Hint: "make a new pool token: everdict pools token create"}
 	case record.RevokedAt != nil:
 		return link.Principal{}, &link.RefusedError{Status: http.StatusForbidden, Code: "revoked",
-			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runners pair"}
+			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runner --pair"}
 	}
 	return link.Principal{Runner: record.ID, Value: record}, nil
 }
