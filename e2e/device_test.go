@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
@@ -59,7 +60,7 @@ func TestF35_DeviceRevoked(t *testing.T) {
 			id := h.Submit(req)
 			var r *house.Runner
 			if row.until != nil {
-				r = h.DeviceRunner(runner, key)
+				r = h.DeviceRunner(runner, key, func(c *agent.Config) { c.Executable = binary(t) })
 				row.until(h, id, file)
 			}
 			if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
