@@ -38,7 +38,7 @@ const giveBackBound = 10 * time.Second
 type Config struct {
 	// URL of the coordinator; empty, with Given alone: there is none to be reached.
 	URL        string
-	Credential link.Secret
+	Credential link.Credential
 	CAFile     string
 	// Timing is used until the coordinator announces its own.
 	Timing link.Timing

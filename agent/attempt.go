@@ -173,10 +173,12 @@ func (a *attempt) work(ctx context.Context, doc json.RawMessage) (failedHere boo
 		a.finish(malformed(a.ref.Run, err))
 		return false
 	}
-	a.redact = redact.New(append(executor.Secrets(&a.job, a.r.cfg.Environ),
-		// No job is ever told these. Should one find them, nobody else does.
-		redact.Secret{Name: "RUNNER_CREDENTIAL", Value: string(a.r.cfg.Credential)},
-		redact.Secret{Name: "LEASE_TOKEN", Value: string(a.ref.Token)}))
+	// No job is ever told these. Should one find them, nobody else does.
+	hide := append(executor.Secrets(&a.job, a.r.cfg.Environ), redact.Secret{Name: "LEASE_TOKEN", Value: string(a.ref.Token)})
+	if token, ok := a.r.cfg.Credential.(link.Secret); ok {
+		hide = append(hide, redact.Secret{Name: "RUNNER_CREDENTIAL", Value: string(token)})
+	}
+	a.redact = redact.New(hide)
 	a.log = slog.New(a.redact.Handler(a.log.Handler()))
 	if err := a.job.Validate(); err != nil {
 		a.finish(malformed(a.job.Case.ID, err))

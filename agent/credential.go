@@ -2,8 +2,6 @@ package agent
 
 import (
 	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +62,9 @@ func ReadCredential(source string, stdin io.Reader) (link.Secret, error) {
 
 func checkCredential(s string) (link.Secret, error) {
 	s = strings.TrimSpace(s)
+	if strings.HasPrefix(s, "{") {
+		return "", errors.New("agent: this is the credential of a device, not a token: it is good where it is kept alone")
+	}
 	if s == "" {
 		return "", errors.New("agent: the credential is empty: pair this machine first (everdict runners pair)")
 	}
@@ -78,11 +79,15 @@ func checkCredential(s string) (link.Secret, error) {
 // StoreCredential keeps the token in path for later starts, readable by its
 // owner alone.
 func StoreCredential(path string, token link.Secret) error {
+	return storeSecret(path, string(token))
+}
+
+func storeSecret(path, line string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(string(token)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(tmp, []byte(line+"\n"), 0o600); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
 	if err := os.Rename(tmp, path); err != nil {
@@ -97,15 +102,18 @@ func lockDir() string {
 }
 
 // lockCredential holds the credential for this process. The lock lies in one
-// place for the whole machine, named by a digest of the token, so that two state
+// place for the whole machine, named by its Identity, so that two state
 // directories with copies of one credential meet (F52).
-func lockCredential(token link.Secret) (release func(), err error) {
+func lockCredential(credential link.Credential) (release func(), err error) {
 	dir := lockDir()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent: lock the credential: %w", err)
 	}
-	sum := sha256.Sum256([]byte(token))
-	path := filepath.Join(dir, "runner-"+hex.EncodeToString(sum[:8])+".lock")
+	identity := ""
+	if credential != nil {
+		identity = credential.Identity()
+	}
+	path := filepath.Join(dir, "runner-"+identity+".lock")
 	lock := flock.New(path)
 	held, err := lock.TryLock()
 	if err != nil {

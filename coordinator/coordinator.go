@@ -52,6 +52,8 @@ type Config struct {
 	SessionIdle, SessionLife time.Duration
 	// Proxies are the reverse proxies whose X-Forwarded headers are believed.
 	Proxies auth.Proxies
+	// NoDeviceCode refuses to pair machines by a code that somebody types in.
+	NoDeviceCode bool
 	// Local says that a runner inside this process will serve the runtime
 	// "local"; see LocalRunner.
 	Local bool
@@ -79,6 +81,7 @@ type Coordinator struct {
 	queue    *lease.Queue
 	runs     *run.Service
 	runners  *pairing.Runners
+	pairings *pairing.Pairings
 	keys     *auth.Keys
 	evidence *evidence.Store
 	gateway  *gateway.Gateway
@@ -144,6 +147,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	c.keys = auth.NewKeys(st, nil)
 	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) },
 		OnChanged: func(workspace, id string) { c.runs.RunnerChanged(workspace, id) }})
+	c.pairings = pairing.NewPairings(pairing.PairingsConfig{Runners: c.runners, NoDeviceCode: cfg.NoDeviceCode, Log: cfg.Log})
 	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runtimes: runtimes, Runners: c.runners, Evidence: c.evidence,
 		Secrets: secrets, Local: cfg.Local, Log: cfg.Log})
 
@@ -195,7 +199,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Sessions: sessions, Runners: c.runners, Pools: c.runners,
 			Proxies: cfg.Proxies, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
-		Keys: c.keys, Sessions: sessions, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Secrets: secrets,
+		Keys: c.keys, Sessions: sessions, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Pairings: c.pairings, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},
 		Mount:   mount,

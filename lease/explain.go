@@ -23,6 +23,8 @@ const (
 	WhyPlatform Why = "platform"
 	// WhyTooLarge: none of those has the memory, even when idle.
 	WhyTooLarge Why = "too_large"
+	// WhyPaused: those that could take it are paused.
+	WhyPaused Why = "paused"
 	// WhySlots: the pool of every runner that could take it has all slots in use.
 	WhySlots Why = "slots"
 	// WhyMemory: the pool's memory budget, or the runners' memory, is in use.
@@ -125,7 +127,7 @@ func (o *owner) explain(tx *sqlite.Tx, job string) (Explanation, error) {
 		return x, err
 	}
 	switch x.Why {
-	case WhyNoRunner, WhyCapabilities, WhyPlatform, WhyTooLarge:
+	case WhyNoRunner, WhyCapabilities, WhyPlatform, WhyTooLarge, WhyPaused:
 		x.Sentence += "; settles as unschedulable at " + x.Deadline.Format(time.RFC3339)
 	}
 	return x, nil
@@ -199,8 +201,26 @@ func (o *owner) explainQueued(tx *sqlite.Tx, x *Explanation, l *lane, seq int64)
 		x.Sentence = fmt.Sprintf("needs %d MiB of memory; the largest of %s online has %d MiB", l.key.memoryMB,
 			count(len(serving), "runner"), most)
 		return nil
+	case onPause:
+		x.paused(l, serving)
+		return nil
 	}
 	return o.explainWaiting(tx, x, l, seq, able)
+}
+
+// paused is for a job that only runners could take which take nothing for now.
+func (x *Explanation) paused(l *lane, serving []*runner) {
+	var resting []*runner
+	for _, r := range serving {
+		if r.offers(l) == onPause {
+			resting = append(resting, r)
+		}
+	}
+	x.Why = WhyPaused
+	x.Sentence = fmt.Sprintf("runner %s takes no runs: %s", resting[0].ID, resting[0].Paused)
+	if n := len(resting); n > 1 {
+		x.Sentence = fmt.Sprintf("%s that could take it are paused; runner %s: %s", count(n, "runner"), resting[0].ID, resting[0].Paused)
+	}
 }
 
 // explainWaiting is for a job that some online runner could take.

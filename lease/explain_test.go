@@ -81,6 +81,18 @@ func TestP9_F9_Explain(t *testing.T) {
 			enqueue(t, q, large)
 		}, lease.Explanation{Why: lease.WhyTooLarge, Online: 1, InUse: 64000, Limit: 16000,
 			Sentence: "needs 64000 MiB of memory; the largest of 1 runner online has 16000 MiB" + at}},
+		{"paused", func(t *testing.T, q *lease.Queue) {
+			r := plain("r1")
+			r.Paused = "on battery"
+			online(t, q, r)
+			enqueue(t, q, job("j"))
+		}, lease.Explanation{Why: lease.WhyPaused, Online: 1, Sentence: "runner r1 takes no runs: on battery" + at}},
+		{"several paused, one too small", func(t *testing.T, q *lease.Queue) {
+			r, s, small := plain("r1"), plain("r2"), plain("r3")
+			r.Paused, s.Paused, small.Paused, small.MemoryMB = "on battery", "paused by its owner", "asleep", 100
+			online(t, q, r, s, small)
+			enqueue(t, q, large)
+		}, lease.Explanation{Why: lease.WhyPaused, Online: 3, Sentence: "2 runners that could take it are paused; runner r1: on battery" + at}},
 		{"slots", func(t *testing.T, q *lease.Queue) {
 			limited(t, q, lease.Limit{MaxConcurrent: 1})
 			enqueue(t, q, job("first"), job("j"))

@@ -97,6 +97,8 @@ type Runner struct {
 	MemoryMB int64
 	// Job is the one job that it takes, for a runner that was launched for it; empty: any of the pools that it serves.
 	Job string
+	// Paused says why it takes no job for now, for people; empty: it takes some.
+	Paused string
 }
 
 func (r *Runner) home() string {
@@ -107,7 +109,7 @@ func (r *Runner) home() string {
 }
 
 func (r *Runner) equal(o *Runner) bool {
-	return r.ID == o.ID && r.Home == o.Home && r.OS == o.OS && r.Arch == o.Arch && r.MemoryMB == o.MemoryMB && r.Job == o.Job &&
+	return r.ID == o.ID && r.Home == o.Home && r.OS == o.OS && r.Arch == o.Arch && r.MemoryMB == o.MemoryMB && r.Job == o.Job && r.Paused == o.Paused &&
 		slices.Equal(r.Serves, o.Serves) && slices.Equal(r.Capabilities, o.Capabilities)
 }
 

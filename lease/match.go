@@ -16,18 +16,22 @@ const (
 	lacksCapabilities         // not all are offered
 	otherPlatform             // another operating system or architecture
 	tooSmall                  // the runner's whole memory is less than the job declares
+	onPause                   // it takes nothing for now
 	slotsInUse                // its home pool has all its slots in use
 	budgetInUse               // its home pool's memory budget has not that much left
 	memoryInUse               // the runner itself has not that much left
 )
 
-// offers says whether the runner could ever take a job of the lane: what cannot change while it is connected.
+// offers says whether the runner could ever take a job of the lane: what only its owner changes while it is connected.
 func (r *runner) offers(l *lane) verdict {
 	if v := offer(l, r.Capabilities, r.OS, r.Arch); v != fits {
 		return v
 	}
 	if r.MemoryMB > 0 && l.key.memoryMB > r.MemoryMB {
 		return tooSmall
+	}
+	if r.Paused != "" {
+		return onPause
 	}
 	return fits
 }

@@ -25,6 +25,9 @@ type Nonce struct {
 // MaxNonce bounds a nonce, in bytes.
 const MaxNonce = 200
 
+// ValidNonce says whether s could be a nonce.
+func ValidNonce(s string) bool { return s != "" && len(s) <= MaxNonce && base64URL(s) }
+
 // DeviceSession says that whoever holds a runner's device key wants a session now. It is a
 // bearer credential that is good once.
 type DeviceSession struct {
@@ -72,7 +75,7 @@ func ParseDeviceSession(s string) (DeviceSession, error) {
 		return DeviceSession{}, bad
 	}
 	part := strings.Split(rest, ".")
-	if len(part) != 3 || !strings.HasPrefix(part[0], RunnerPrefix) || !base64URL(part[0]) || part[1] == "" || len(part[1]) > MaxNonce || !base64URL(part[1]) {
+	if len(part) != 3 || !strings.HasPrefix(part[0], RunnerPrefix) || !base64URL(part[0]) || !ValidNonce(part[1]) {
 		return DeviceSession{}, bad
 	}
 	sig, err := base64.RawURLEncoding.Strict().DecodeString(part[2])

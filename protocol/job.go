@@ -4,11 +4,14 @@ package protocol
 // one attempt. Env holds resolved values, secrets among them; it exists only on
 // the wire and in memory.
 type Job struct {
-	RunID     string            `json:"runId"`
-	Workspace string            `json:"workspace"`
-	Case      Case              `json:"case"`
-	Harness   HarnessSpec       `json:"harness"`
-	Env       map[string]string `json:"env,omitempty"`
+	RunID     string `json:"runId"`
+	Workspace string `json:"workspace"`
+	// SubmittedBy is whose run it is: a machine that takes its owner's runs alone looks at
+	// it.
+	SubmittedBy string            `json:"submittedBy,omitempty"`
+	Case        Case              `json:"case"`
+	Harness     HarnessSpec       `json:"harness"`
+	Env         map[string]string `json:"env,omitempty"`
 }
 
 // Validate checks what a runner relies on.

@@ -89,12 +89,22 @@ func (p *PairingRequest) Validate() error {
 			k.add(path, "want at most 40 printable characters")
 		}
 	}
+	// What is shown to whoever approves must not be able to look like something else.
+	for path, s := range map[string]string{"label": p.Label, "hostname": p.Hostname, "os": p.OS, "arch": p.Arch, "version": p.Version} {
+		if strings.ContainsFunc(s, unprintable) {
+			k.add(path, "has a character that cannot be seen")
+		}
+	}
 	if p.Hostname != "" && !ValidName(p.Hostname, 253) {
 		k.add("hostname", "want at most 253 printable characters")
 	}
-	for i, c := range p.Capabilities {
-		if !KnownCapability(c) {
-			k.add(indexed("capabilities", i), "unknown capability %q", Clip(c, 40))
+	if len(p.Capabilities) > len(capabilities) {
+		k.add("capabilities", "want at most %d, got %d", len(capabilities), len(p.Capabilities))
+	} else {
+		for i, c := range p.Capabilities {
+			if !KnownCapability(c) {
+				k.add(indexed("capabilities", i), "unknown capability %q", Clip(c, 40))
+			}
 		}
 	}
 	if _, err := ParsePublicKey(p.PublicKey); err != nil {
@@ -219,12 +229,15 @@ type PairedDevice struct {
 	Account *Account      `json:"account,omitempty"`
 }
 
-// Reasons in the data of a problem that a pairing ends with.
+// Reasons in the data of a problem that a pairing ends with. With ReasonUsed, the machine
+// itself is also told "runner" and "account", in case the first answer was lost.
 const (
 	ReasonExpired  = "expired"  // 404: the request, code or grant is over
 	ReasonDenied   = "denied"   // 403: somebody said no
 	ReasonUsed     = "used"     // 409: it was redeemed, or the code was used
 	ReasonVerifier = "verifier" // 403: not the machine that asked
+	ReasonProof    = "proof"    // 403: not the device key of the machine that asked
+	ReasonGrant    = "grant"    // 403: not the grant of the approval
 	ReasonNumber   = "number"   // 403: not the number of the dashboard; the code is spoilt
 	ReasonOff      = "off"      // 403: the operator has switched this way off
 )

@@ -155,3 +155,60 @@ func TestVerifier(t *testing.T) {
 		t.Error("a verifier meets its own challenge and no other")
 	}
 }
+
+// Each fault of a machine's request is named by its field.
+func TestPairingRequestFaults(t *testing.T) {
+	t.Parallel()
+	good := func() *protocol.PairingRequest {
+		return &protocol.PairingRequest{Label: "mac", OS: "darwin", Hostname: "mac.local", Capabilities: []string{protocol.CapGit},
+			PublicKey: protocol.PublicKey(protocol.NewDeviceKey()), Challenge: protocol.PairingChallenge("v")}
+	}
+	code := protocol.NewCredential(protocol.PairCodePrefix)
+	for name, row := range map[string]struct {
+		change func(*protocol.PairingRequest)
+		fault  string // empty: there is none
+	}{
+		"as it is": {func(*protocol.PairingRequest) {}, ""},
+		"a callback": {func(r *protocol.PairingRequest) {
+			r.Callback = &protocol.PairingCallback{Port: 1, State: strings.Repeat("a", 16)}
+		}, ""},
+		"a code":                {func(r *protocol.PairingRequest) { r.Code, r.Number = code, "07" }, ""},
+		"no label":              {func(r *protocol.PairingRequest) { r.Label = "" }, "label"},
+		"a label right to left": {func(r *protocol.PairingRequest) { r.Label = "mac\u202efdp" }, "label"},
+		"an invisible host":     {func(r *protocol.PairingRequest) { r.Hostname = "a\u200bb" }, "hostname"},
+		"a long host":           {func(r *protocol.PairingRequest) { r.Hostname = strings.Repeat("a", 254) }, "hostname"},
+		"a system with a line":  {func(r *protocol.PairingRequest) { r.OS = "linux\n" }, "os"},
+		"an unknown capability": {func(r *protocol.PairingRequest) { r.Capabilities = []string{"flight"} }, "capabilities[0]"},
+		"too many capabilities": {func(r *protocol.PairingRequest) { r.Capabilities = make([]string, 100) }, "capabilities"},
+		"half a key":            {func(r *protocol.PairingRequest) { r.PublicKey = r.PublicKey[:20] }, "publicKey"},
+		"a key with padding":    {func(r *protocol.PairingRequest) { r.PublicKey += "=" }, "publicKey"},
+		"the verifier itself":   {func(r *protocol.PairingRequest) { r.Challenge = "v" }, "challenge"},
+		"port 0": {func(r *protocol.PairingRequest) {
+			r.Callback = &protocol.PairingCallback{State: strings.Repeat("a", 16)}
+		}, "callback.port"},
+		"a short state": {func(r *protocol.PairingRequest) { r.Callback = &protocol.PairingCallback{Port: 1, State: "a"} }, "callback.state"},
+		"a state with a query": {func(r *protocol.PairingRequest) {
+			r.Callback = &protocol.PairingCallback{Port: 1, State: strings.Repeat("a", 16) + "&b=c"}
+		}, "callback.state"},
+		"a number and no code":  {func(r *protocol.PairingRequest) { r.Number = "07" }, "number"},
+		"a code and no number":  {func(r *protocol.PairingRequest) { r.Code = code }, "number"},
+		"a number of one digit": {func(r *protocol.PairingRequest) { r.Code, r.Number = code, "7" }, "number"},
+		"a grant as the code":   {func(r *protocol.PairingRequest) { r.Code, r.Number = "pgc_"+code[4:], "07" }, "code"},
+		"a code and a callback": {func(r *protocol.PairingRequest) {
+			r.Code, r.Number, r.Callback = code, "07", &protocol.PairingCallback{Port: 1, State: strings.Repeat("a", 16)}
+		}, "callback"},
+	} {
+		r := good()
+		row.change(r)
+		err := r.Validate()
+		if row.fault == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), row.fault+":") {
+			t.Errorf("%s: %v, want a fault of %s", name, err, row.fault)
+		}
+	}
+}

@@ -86,6 +86,12 @@ type Runner struct {
 	Slots              int               `json:"slots,omitempty"`
 	Busy               int               `json:"busy,omitempty"`
 	Status             *RunnerStatus     `json:"status,omitempty"`
+	// Scope is whose runs a paired machine takes, as it says itself; empty for one with a
+	// token that says nothing: its owner's.
+	Scope string `json:"scope,omitempty"`
+	// Paused says why it takes no runs for now, such as "paused by its owner"; empty: it is
+	// not paused.
+	Paused string `json:"paused,omitempty"`
 	// Runtime is the runtime whose pool the runner has joined with a pool token;
 	// empty for a paired machine.
 	Runtime string `json:"runtime,omitempty"`
@@ -97,6 +103,14 @@ type Runner struct {
 	// Target is what a run names to run on this machine, or in its runtime's pool.
 	Target string `json:"target,omitempty"`
 }
+
+// Scopes of a paired machine. The machine alone can widen its own.
+const (
+	// RunnerScopeOwner: runs that its owner submitted.
+	RunnerScopeOwner = "owner"
+	// RunnerScopeWorkspace: runs of everybody in its workspace.
+	RunnerScopeWorkspace = "workspace"
+)
 
 // RunnerStatus is a short line about a runner. Level is info, warn or error.
 type RunnerStatus struct {

@@ -102,7 +102,7 @@ type Config struct {
 	// CredentialFile is where the credential is kept, and ReadCredential reads it. An error that wraps os.ErrNotExist
 	// says that the machine is not paired.
 	CredentialFile string
-	ReadCredential func(path string) (link.Secret, error)
+	ReadCredential func(path string) (link.Credential, error)
 	// PassProxy and PassCA say what of the network's settings jobs get.
 	PassProxy, PassCA bool
 

@@ -248,7 +248,7 @@ type coordinator struct {
 	*machine
 	asked chan struct{} // closed when the fields below are set
 
-	token    link.Secret
+	token    link.Credential
 	tokenErr error
 	err      error
 	took     time.Duration
@@ -333,7 +333,7 @@ func (c *coordinator) reachable() Check {
 }
 
 func (c *coordinator) checkCredential(ctx context.Context) Check {
-	const pair = "everdict runners pair --token-file token && everdict runner --pair file:token"
+	const pair = "everdict runner --pair"
 	select {
 	case <-c.asked:
 	case <-ctx.Done():

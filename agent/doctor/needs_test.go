@@ -59,7 +59,7 @@ func configOf(t *testing.T, url string) Config {
 	file(t, string(token), dir, "credential")
 	return Config{
 		URL: url, StateDir: dir, WorkDir: filepath.Join(dir, "w"), Version: "test", CredentialFile: filepath.Join(dir, "credential"),
-		ReadCredential: func(path string) (link.Secret, error) {
+		ReadCredential: func(path string) (link.Credential, error) {
 			b, err := os.ReadFile(path)
 			return link.Secret(b), err
 		},
@@ -94,11 +94,11 @@ func TestCoordinatorAndCredential(t *testing.T) {
 		{"an unknown host", func(c *Config) { c.URL = "http://everdict.invalid" }, false, "coordinator", Missing, "everdict.invalid", "--api-url", OK},
 		{"no address", func(c *Config) { c.URL = "ftp://x" }, false, "coordinator", Missing, `scheme "ftp"`, "--api-url", OK},
 		{"another credential", func(c *Config) {
-			c.ReadCredential = func(string) (link.Secret, error) { return "rnr_wrong", nil }
-		}, false, "credential", Missing, "does not accept the credential", "everdict runners pair", Missing},
+			c.ReadCredential = func(string) (link.Credential, error) { return link.Secret("rnr_wrong"), nil }
+		}, false, "credential", Missing, "does not accept the credential", "everdict runner --pair", Missing},
 		{"a credential that cannot be read", func(c *Config) {
-			c.ReadCredential = func(string) (link.Secret, error) { return "", errors.New("it is a riddle") }
-		}, false, "credential", Missing, "it is a riddle", "everdict runners pair", Missing},
+			c.ReadCredential = func(string) (link.Credential, error) { return nil, errors.New("it is a riddle") }
+		}, false, "credential", Missing, "it is a riddle", "everdict runner --pair", Missing},
 		{"a CA file that is not there", func(c *Config) { c.CAFile = "/nowhere.pem" }, false, "certificates", Missing, "cannot be read", "--ca-file", OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

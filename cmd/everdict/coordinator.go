@@ -48,7 +48,7 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 	return coordinator.Config{
 		DataDir: o.DataDir, SecretsKey: o.SecretsKey, SecretsOldKeys: o.SecretsOldKeys,
 		RequireAuth: o.RequireAuth, AnyHost: o.InsecureListenWithoutAuth,
-		SessionIdle: o.SessionIdle, SessionLife: o.SessionLife, Proxies: o.TrustedProxies,
+		SessionIdle: o.SessionIdle, SessionLife: o.SessionLife, Proxies: o.TrustedProxies, NoDeviceCode: o.NoDeviceCode,
 		Lease: lease.Config{
 			TTL: o.Lease.TTL, StartAck: o.Lease.StartAck, OnlineWindow: o.Lease.OnlineWindow,
 			QueueDeadline: o.Lease.QueueDeadline, Aging: o.Lease.Aging, MaxAttempts: o.Lease.MaxAttempts,

@@ -19,7 +19,10 @@ func runDoctor(ctx context.Context, o cli.RunnerOptions) (doctor.Report, error) 
 		Version: version, Sandbox: o.Sandbox.Driver, Runtime: o.Sandbox.Runtime, Slots: o.MaxConcurrent, RosterDir: o.Sandbox.RosterDir, StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir),
 		URL: o.APIURL, CAFile: o.CAFile, PassProxy: o.PassProxy, PassCA: o.PassCA,
 		CredentialFile: filepath.Join(o.StateDir, credentialFile),
-		ReadCredential: func(path string) (link.Secret, error) { return agent.ReadCredential("file:"+path, nil) },
+		ReadCredential: func(path string) (link.Credential, error) {
+			c, _, err := agent.LoadCredential(path)
+			return c, err
+		},
 	}), nil
 }
 

@@ -20,6 +20,7 @@ func main() {
 		Coordinator:      runCoordinator,
 		Runner:           runRunner,
 		RotateSecretsKey: rotateSecretsKey,
+		Unpair:           unpair,
 		Doctor:           runDoctor,
 		GC:               runGC,
 		Up:               runUp,

@@ -20,7 +20,7 @@ import (
 	"github.com/everdict/everdict/protocol/link"
 )
 
-// credentialFile is where a runner keeps its token, below its state directory.
+// credentialFile is where a runner keeps its token or device key, below its state directory.
 const credentialFile = "credential"
 
 func runRunner(ctx context.Context, o cli.RunnerOptions) error {
@@ -31,10 +31,19 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 		}
 		return m.run(ctx)
 	}
-	token, given, err := credential(o)
+	if o.Pair == cli.PairDevice {
+		c, device, err := paired(ctx, o)
+		if err != nil {
+			return err
+		}
+		o.APIURL = address(o, device)
+		return exitCode(work(ctx, o, c, func() {}, ""))
+	}
+	token, device, given, err := credential(o)
 	if err != nil {
 		return err
 	}
+	o.APIURL = address(o, device)
 	kept := filepath.Join(o.StateDir, credentialFile)
 	from := tokenFile(o.Pair)
 	announce(ctx, o, from)
@@ -43,7 +52,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 	keep := func() {}
 	if given {
 		keep = sync.OnceFunc(func() {
-			if err := agent.StoreCredential(kept, token); err != nil {
+			if err := agent.StoreCredential(kept, token.(link.Secret)); err != nil {
 				o.Log.Error("the token could not be kept: later starts need --pair again", "err", err)
 				return
 			}
@@ -58,7 +67,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 
 // work is a runner with its credential. connected is called each time that has
 // proved good; hide is a file that no job may see, or empty.
-func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected func(), hide string) error {
+func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, connected func(), hide string) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
@@ -69,7 +78,7 @@ func work(ctx context.Context, o cli.RunnerOptions, token link.Secret, connected
 	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
-		URL: o.APIURL, Credential: token, CAFile: o.CAFile, Connected: connected,
+		URL: o.APIURL, Credential: credential, CAFile: o.CAFile, Connected: connected,
 		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,
 		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
@@ -107,9 +116,9 @@ func tokenFile(source string) string {
 }
 
 // credential reads the token from where it was given, or takes the kept one.
-func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) {
+func credential(o cli.RunnerOptions) (c link.Credential, device *agent.Device, given bool, err error) {
 	if o.Pair != "" {
-		token, err = agent.ReadCredential(o.Pair, o.Stdin)
+		token, err := agent.ReadCredential(o.Pair, o.Stdin)
 		switch {
 		case err != nil:
 		case strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
@@ -120,15 +129,15 @@ func credential(o cli.RunnerOptions) (token link.Secret, given bool, err error) 
 				fmt.Errorf("what --pair was given is no runner token: these begin with %s", protocol.RunnerTokenPrefix),
 				"everdict runners pair --token-file PATH writes one; an API key (ak_...) is for other commands")}
 		}
-		return token, true, err
+		return token, nil, true, err
 	}
-	token, err = agent.ReadCredential("file:"+filepath.Join(o.StateDir, credentialFile), nil)
+	c, device, err = agent.LoadCredential(filepath.Join(o.StateDir, credentialFile))
 	if errors.Is(err, os.ErrNotExist) {
 		err = &cli.ExitError{Code: member.ExitRevoked,
 			Err: cli.Advise(fmt.Errorf("this machine is not paired: there is no token in %s", o.StateDir),
-				"everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
+				"everdict runner --pair pairs it; or everdict runners pair --token-file ./token, then everdict runner --pair file:./token")}
 	}
-	return token, false, err
+	return c, device, false, err
 }
 
 // workDir is where workspaces are. It cannot lie in the state directory, which no

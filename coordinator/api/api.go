@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"path"
 	"runtime/debug"
 	"strings"
@@ -27,8 +28,8 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// Config of a Server. Auth, Runs, Harnesses, Runtimes, Runners, Secrets and Keys
-// are required.
+// Config of a Server. Auth, Runs, Harnesses, Runtimes, Runners, Pairings, Secrets and
+// Keys are required.
 type Config struct {
 	Auth *auth.Authenticator
 	Keys *auth.Keys
@@ -38,6 +39,7 @@ type Config struct {
 	Harnesses *registry.Registry
 	Runtimes  *registry.Runtimes
 	Runners   *pairing.Runners
+	Pairings  *pairing.Pairings
 	Secrets   *secret.Vault
 
 	// Ready is asked by /readyz whether work can be accepted; nil: always.
@@ -70,7 +72,8 @@ type Server struct {
 	unrouted http.Handler
 	metrics  *metrics
 	ids      *requestIDs
-	throttle *auth.Throttle
+	// throttle is for wrong API keys, nonces for those that ask for nonces.
+	throttle, nonces *auth.Throttle[netip.Prefix]
 	// documents are made when somebody first reads them: it takes as long as
 	// the rest of a coordinator's start.
 	documents func() (*documents, error)
@@ -78,8 +81,8 @@ type Server struct {
 
 // New makes a Server. An error means that the configuration is not whole.
 func New(cfg Config) (*Server, error) {
-	if cfg.Auth == nil || cfg.Keys == nil || cfg.Runs == nil || cfg.Harnesses == nil || cfg.Runtimes == nil || cfg.Runners == nil || cfg.Secrets == nil {
-		return nil, errors.New("api: Auth, Keys, Runs, Harnesses, Runtimes, Runners and Secrets are required")
+	if cfg.Auth == nil || cfg.Keys == nil || cfg.Runs == nil || cfg.Harnesses == nil || cfg.Runtimes == nil || cfg.Runners == nil || cfg.Pairings == nil || cfg.Secrets == nil {
+		return nil, errors.New("api: Auth, Keys, Runs, Harnesses, Runtimes, Runners, Pairings and Secrets are required")
 	}
 	cfg.BeatEvery = cmp.Or(cfg.BeatEvery, 15*time.Second)
 	cfg.SlowAfter = cmp.Or(cfg.SlowAfter, time.Second)
@@ -88,7 +91,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), ids: newRequestIDs(), throttle: auth.NewThrottle(cfg.Now)}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), ids: newRequestIDs(), throttle: auth.NewThrottle[netip.Prefix](auth.WrongKeys(cfg.Now)),
+		nonces: auth.NewThrottle[netip.Prefix](manyNonces(cfg.Now))}
 	var err error
 	if s.metrics, err = newMetrics(cfg.Gauges); err != nil {
 		return nil, fmt.Errorf("api: %w", err)

@@ -44,6 +44,8 @@ type env struct {
 type options struct {
 	auth   auth.Config
 	config func(*api.Config)
+	// pairings are those of the environment's runners, with its clock.
+	pairings pairing.PairingsConfig
 	// now is the clock of keys and sessions; nil: time.Now.
 	now func() time.Time
 }
@@ -63,7 +65,7 @@ func newEnv(t testing.TB, o options) *env {
 	if err != nil {
 		t.Fatalf("open the store: %v", err)
 	}
-	e := &env{t: t, store: st, keys: auth.NewKeys(st, o.now), runners: pairing.New(pairing.Config{Store: st}), log: new(lockedBuffer)}
+	e := &env{t: t, store: st, keys: auth.NewKeys(st, o.now), runners: pairing.New(pairing.Config{Store: st, Now: o.now}), log: new(lockedBuffer)}
 	harnesses := registry.New(st, nil)
 	e.limits = map[string]int{}
 	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Changed: func(_ context.Context, workspace string, spec *protocol.RuntimeSpec) error {
@@ -78,10 +80,11 @@ func newEnv(t testing.TB, o options) *env {
 	if e.secrets, err = secret.Open(t.Context(), secret.Config{Store: st, Keys: ring, Referrers: []secret.Referrer{harnesses}}); err != nil {
 		t.Fatalf("open the secrets: %v", err)
 	}
+	o.pairings.Runners, o.pairings.Now = e.runners, o.now
 	o.auth.Keys, o.auth.Runners, o.auth.Pools = e.keys, e.runners, e.runners
 	o.auth.Sessions = auth.NewSessions(auth.SessionsConfig{Store: st, Keys: e.keys, Now: o.now})
 	cfg := api.Config{
-		Auth: auth.New(o.auth), Keys: e.keys, Sessions: o.auth.Sessions, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Secrets: e.secrets, Ready: st.Ping,
+		Auth: auth.New(o.auth), Keys: e.keys, Sessions: o.auth.Sessions, Runs: e.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: e.runners, Pairings: pairing.NewPairings(o.pairings), Secrets: e.secrets, Ready: st.Ping,
 		Log: slog.New(slog.NewTextHandler(e.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if o.config != nil {

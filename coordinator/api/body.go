@@ -28,11 +28,11 @@ func (c *call) decode(v any) error {
 	if c.r.ContentLength == 0 || c.r.Body == nil {
 		return nil
 	}
-	if c.r.ContentLength > protocol.MaxBodyBytes {
+	if c.r.ContentLength > c.maxBody() {
 		// Answer before the body is on its way through; the rest of it would
 		// have to be read to use the connection again.
 		c.w.Header().Set("Connection", "close")
-		return tooLarge()
+		return c.tooLarge()
 	}
 	b := buffers.Get().(*buffer)
 	defer b.release()
@@ -42,8 +42,8 @@ func (c *call) decode(v any) error {
 		// What a client only announces costs no memory.
 		b.Grow(int(min(size, maxPooled/2)) + bytes.MinRead)
 	} else {
-		size = protocol.MaxBodyBytes
-		body = http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, protocol.MaxBodyBytes)
+		size = c.maxBody()
+		body = http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, size)
 	}
 	// The server sets the deadline anew for the next request.
 	deadline := time.Now().Add(bodyGrace + time.Duration(size/slowestBody)*time.Second)
@@ -56,7 +56,7 @@ func (c *call) decode(v any) error {
 		}
 		var limit *http.MaxBytesError
 		if errors.As(err, &limit) {
-			return tooLarge()
+			return c.tooLarge()
 		}
 		return protocol.BadRequest("the body did not arrive whole: %s", err)
 	}
@@ -69,7 +69,21 @@ func (c *call) decode(v any) error {
 	return decodeJSON(b.Bytes(), v)
 }
 
-func tooLarge() error {
+// maxStranger bounds the body of somebody who has shown no credential, in bytes: a
+// pairing's has a few hundred.
+const maxStranger = 64 << 10
+
+func (c *call) maxBody() int64 {
+	if c.principal.Subject == "" {
+		return maxStranger
+	}
+	return protocol.MaxBodyBytes
+}
+
+func (c *call) tooLarge() error {
+	if c.principal.Subject == "" {
+		return protocol.TooLarge("the body is larger than %d KiB", maxStranger>>10)
+	}
 	return protocol.TooLarge("the body is larger than %d MiB", protocol.MaxBodyBytes>>20).
 		WithHint("put large files into a git repository and name it in case.env.source.git")
 }

@@ -143,6 +143,10 @@ func (c *call) fail(err error) (logged error) {
 	switch problem.Status {
 	case http.StatusUnauthorized:
 		c.w.Header().Set("WWW-Authenticate", `Bearer realm="everdict"`)
+	case http.StatusTooManyRequests:
+		if wait, ok := problem.Data["retryAfterSec"].(int); ok {
+			c.w.Header().Set("Retry-After", strconv.Itoa(wait))
+		}
 	case http.StatusServiceUnavailable:
 		c.w.Header().Set("Retry-After", "2")
 	}

@@ -23,8 +23,10 @@ var promised = []string{
 	"POST /harness-templates", "GET /harness-templates", "POST /harness-templates/validate", "GET /harness-templates/{id}", "GET /harness-templates/{id}/{version}",
 	"POST /runtimes", "POST /runtimes/validate", "POST /runtimes/probe", "GET /runtimes/{id}/versions/{version}/inspect", "GET /runtimes",
 	"GET /runtimes/{id}/versions/{version}", "PUT /runtimes/{id}/versions/{version}/tags",
-	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join",
-	"POST /runners", "GET /runners", "DELETE /runners/{id}",
+	"GET /pools", "POST /pools/tokens", "GET /pools/tokens", "DELETE /pools/tokens/{id}", "POST /agent/join", "POST /agent/nonce",
+	"POST /runners", "GET /runners", "DELETE /runners/{id}", "DELETE /runners/self",
+	"POST /pairings", "GET /pairings/{id}", "POST /pairings/lookup", "POST /pairings/{id}/approve", "POST /pairings/{id}/deny", "POST /pairings/{id}/redeem",
+	"POST /pair-codes", "GET /pair-codes/{id}",
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
 	"POST /runs/{id}/payload", "DELETE /runs/{id}/payload", "POST /runs/{id}/attempts/{attempt}/result",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
@@ -228,7 +230,7 @@ func TestOpenAPINulls(t *testing.T) {
 }
 
 // noBody are the operations that take none.
-var noBody = []string{"POST /runs/{id}/cancel", "POST /runs/{id}/retry"}
+var noBody = []string{"POST /runs/{id}/cancel", "POST /runs/{id}/retry", "POST /pairings/{id}/approve", "POST /pairings/{id}/deny", "POST /pair-codes", "POST /agent/nonce"}
 
 // Whatever takes a body describes it to the last field, and what it may be.
 func TestOpenAPIBodies(t *testing.T) {

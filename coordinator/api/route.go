@@ -69,6 +69,11 @@ func create[B, A any](path, id, summary string, fn func(*Server, *call, *B) (A, 
 	return taking(http.MethodPost, path, id, summary, http.StatusCreated, fn)
 }
 
+// createEmpty is create without a body.
+func createEmpty[A any](path, id, summary string, fn func(*Server, *call) (A, error)) route {
+	return answering(http.MethodPost, path, id, summary, http.StatusCreated, fn)
+}
+
 // submit accepts something that happens later: 202.
 func submit[B, A any](path, id, summary string, fn func(*Server, *call, *B) (A, error)) route {
 	return taking(http.MethodPost, path, id, summary, http.StatusAccepted, fn)
@@ -159,7 +164,7 @@ func (s *Server) routes() []route {
 	var all []route
 	for _, noun := range [][]route{
 		s.runRoutes(), s.evidenceRoutes(), s.liveRoutes(), s.feedRoutes(), s.harnessRoutes(), s.templateRoutes(),
-		s.runtimeRoutes(), s.poolRoutes(), s.runnerRoutes(), s.secretRoutes(), s.keyRoutes(), s.sessionRoutes(), s.healthRoutes(), s.documentRoutes(),
+		s.runtimeRoutes(), s.poolRoutes(), s.runnerRoutes(), s.pairingRoutes(), s.secretRoutes(), s.keyRoutes(), s.sessionRoutes(), s.healthRoutes(), s.documentRoutes(),
 	} {
 		all = append(all, noun...)
 	}

@@ -12,6 +12,7 @@ func (s *Server) runnerRoutes() []route {
 	return []route{
 		post("/runners", "pairRunner", "Pair a machine of your own; the token is shown this once", (*Server).pairRunner).action(auth.RunnersWrite),
 		get("/runners", "listRunners", "List your own runners, newest first", (*Server).listRunners).action(auth.RunnersRead),
+		remove("/runners/self", "unpairRunner", "End the pairing of the machine whose credential this is", (*Server).unpairRunner),
 		remove("/runners/{id}", "revokeRunner", "Revoke one of your own runners", (*Server).revokeRunner).action(auth.RunnersWrite).with(nameID{}),
 		post("/workspace/runners", "pairWorkspaceRunner", "Pair a machine that belongs to the workspace", (*Server).pairWorkspaceRunner).action(auth.SettingsWrite),
 		get("/workspace/runners", "listWorkspaceRunners", "List every runner in the workspace", (*Server).listWorkspaceRunners).action(auth.MembersRead),
@@ -56,6 +57,15 @@ func (s *Server) listOwnedRunners(c *call) (protocol.Runners, error) {
 
 func (s *Server) revokeRunner(c *call) error {
 	_, err := s.cfg.Runners.Revoke(c.r.Context(), c.principal.Workspace, c.principal.Subject, c.path("id"))
+	return err
+}
+
+// unpairRunner is for a paired machine itself, with its own credential.
+func (s *Server) unpairRunner(c *call) error {
+	if c.principal.RunnerID == "" {
+		return protocol.Forbidden("this is for the credential of a paired machine").WithHint("DELETE /runners/{id} revokes a runner of yours")
+	}
+	_, err := s.cfg.Runners.Revoke(c.r.Context(), c.principal.Workspace, "", c.principal.RunnerID)
 	return err
 }
 

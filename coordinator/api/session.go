@@ -3,7 +3,6 @@ package api
 import (
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/protocol"
@@ -73,21 +72,15 @@ func (s *Server) beginSession(c *call, req *protocol.SessionRequest) (protocol.S
 	if req.APIKey == "" {
 		return protocol.Session{}, protocol.BadRequest("apiKey: is required").WithHint("everdict coordinator shows the first one at its first start; POST /keys makes more")
 	}
-	addr := s.cfg.Auth.Client(c.r)
-	if err := s.throttle.Check(addr); err != nil {
-		var problem *protocol.Problem
-		if errors.As(err, &problem) {
-			if wait, ok := problem.Data["retryAfterSec"].(int); ok {
-				c.w.Header().Set("Retry-After", strconv.Itoa(wait))
-			}
-		}
+	from := auth.Network(s.cfg.Auth.Client(c.r))
+	if err := s.throttle.Check(from); err != nil {
 		return protocol.Session{}, err
 	}
 	value, session, err := s.cfg.Sessions.Begin(c.r.Context(), req.APIKey)
 	if err != nil {
 		var problem *protocol.Problem
 		if errors.As(err, &problem) && problem.Status == http.StatusUnauthorized {
-			s.throttle.Wrong(addr)
+			s.throttle.Count(from)
 		}
 		return protocol.Session{}, err
 	}

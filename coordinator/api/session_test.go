@@ -25,7 +25,7 @@ type sessionEnv struct {
 	now *atomicTime
 }
 
-func newSessionEnv(t *testing.T, required bool) *sessionEnv {
+func newSessionEnv(t testing.TB, required bool) *sessionEnv {
 	t.Helper()
 	e := &sessionEnv{now: newAtomicTime(time.UnixMilli(1_800_000_000_000))}
 	e.env = newEnv(t, options{

@@ -236,6 +236,31 @@ var wordings = map[reflect.Type]map[string]wording{
 		"os":           {text: "its operating system"},
 		"capabilities": {text: "what it offers, such as git and docker; it reports the same itself when it connects"},
 	},
+	reflect.TypeFor[protocol.PairingRequest](): {
+		"label":        {text: "a name to show for the machine"},
+		"os":           {text: "its operating system"},
+		"arch":         {text: "its processor"},
+		"hostname":     {text: "its name in its network"},
+		"version":      {text: "the version of the program that asks"},
+		"capabilities": {text: "what it offers, such as git and docker"},
+		"publicKey":    {text: "the public half of its device key: 32 bytes of Ed25519 in base64url without padding"},
+		"challenge":    {text: "the SHA-256 of its verifier in base64url without padding"},
+		"callback":     {text: "where the browser brings the grant; none: the machine asks until it is approved"},
+		"code":         {text: "a pair code (prc_...), from a link of the dashboard"},
+		"number":       {text: "with code: the two digits that the dashboard shows. A wrong number spoils the code"},
+	},
+	reflect.TypeFor[protocol.PairingCallback](): {
+		"port":  {text: "the port on 127.0.0.1 of the machine"},
+		"state": {text: "comes back with the grant: 16 to 128 characters of base64url"},
+	},
+	reflect.TypeFor[protocol.PairingLookup](): {
+		"userCode": {text: "the eight letters that the machine shows; case, spaces and hyphens do not matter"},
+	},
+	reflect.TypeFor[protocol.PairingRedeem](): {
+		"verifier": {text: "what the challenge was made of"},
+		"grant":    {text: "the grant (pgc_...) that came to the callback; none without a callback"},
+		"proof":    {text: "a signature with the device key: Ed25519 in base64url over the line everdict pairing v1, the line of the request's id, and the grant"},
+	},
 	reflect.TypeFor[protocol.SessionRequest](): {
 		"apiKey": {text: "the API key (ak_...) that the session acts for"},
 	},

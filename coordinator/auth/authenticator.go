@@ -24,10 +24,15 @@ const (
 )
 
 // RunnerTokens finds the runner that a token belongs to. An unknown token is
-// store.ErrNotFound; a revoked runner is returned with RevokedAt set.
+// store.ErrNotFound; a revoked runner is returned with RevokedAt set. A device session
+// (protocol.SignSession) is good once: ErrNonce says that it was not.
 type RunnerTokens interface {
 	Resolve(ctx context.Context, token string) (*store.RunnerRecord, error)
 }
+
+// ErrNonce says that the nonce of a device session is over, was used, or was given by
+// another process. With a new one, the same device is let in.
+var ErrNonce = errors.New("auth: the nonce of a device session is not, or no longer, good")
 
 // PoolTokens finds what a pool token stands for. An unknown token is
 // store.ErrNotFound; one that is revoked or expired is returned as it is.
@@ -122,7 +127,7 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 			return Principal{}, fmt.Errorf("auth: resolve an API key: %w", err)
 		}
 		return Principal{}, errUnknownKey()
-	case strings.HasPrefix(credential, protocol.RunnerTokenPrefix) && a.cfg.Runners != nil:
+	case runnerCredential(credential) && a.cfg.Runners != nil:
 		runner, err := a.cfg.Runners.Resolve(ctx, credential)
 		if err == nil && runner.RevokedAt == nil {
 			return Principal{Subject: runner.Owner, Workspace: runner.Workspace, Roles: []string{RoleRunner}, Via: ViaRunner, RunnerID: runner.ID}, nil
@@ -131,10 +136,14 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 			return Principal{}, protocol.Unauthenticated("runner %s was revoked", runner.ID).
 				WithData("reason", "revoked").WithHint("pair the machine again: POST /runners")
 		}
-		if !errors.Is(err, store.ErrNotFound) {
-			return Principal{}, fmt.Errorf("auth: resolve a runner token: %w", err)
+		if errors.Is(err, ErrNonce) {
+			return Principal{}, protocol.Unauthenticated("this device session is not, or no longer, good").
+				WithData("reason", "nonce").WithHint("each connection signs a nonce of its own, within a minute")
 		}
-		return Principal{}, protocol.Unauthenticated("this runner token is not known").
+		if !errors.Is(err, store.ErrNotFound) {
+			return Principal{}, fmt.Errorf("auth: resolve a runner: %w", err)
+		}
+		return Principal{}, protocol.Unauthenticated("this runner's credential is not known").
 			WithData("reason", "unknown").WithHint("pair the machine again: POST /runners")
 	case strings.HasPrefix(credential, protocol.PoolTokenPrefix) && a.cfg.Pools != nil:
 		return a.resolvePool(ctx, credential)
@@ -143,6 +152,12 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 	}
 	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
 		WithHint("an API key begins with ak_, a runner token with rnr_, a pool token with plt_")
+}
+
+// runnerCredential says whether a credential is a runner's: its token, or a session that
+// its device key made.
+func runnerCredential(s string) bool {
+	return strings.HasPrefix(s, protocol.RunnerTokenPrefix) || strings.HasPrefix(s, protocol.DeviceSessionPrefix)
 }
 
 // principalOf is who acts with an API key.

@@ -10,15 +10,15 @@ import (
 
 // credential matches what protocol.NewCredential makes, of every kind that
 // exists or that existing clients know. A runner's id has the prefix of its
-// token but is shorter.
-var credential = regexp.MustCompile(`\b(ak|rnr|plt|jnt|agt|inv|ses)_[A-Za-z0-9_-]{32}`)
+// token but is shorter; a device session begins with such an id.
+var credential = regexp.MustCompile(`\b(?:(drs)_[A-Za-z0-9_.-]{32,}|(ak|rnr|plt|jnt|agt|inv|ses|prc|pgc)_[A-Za-z0-9_-]{32})`)
 
 // Redact masks credentials in a text that is going to be logged.
 func Redact(s string) string {
 	if !strings.Contains(s, "_") {
 		return s
 	}
-	return credential.ReplaceAllString(s, "${1}_***")
+	return credential.ReplaceAllString(s, "${1}${2}_***")
 }
 
 // queryNames are parameters that carry a credential in APIs that allow it.

@@ -82,6 +82,19 @@ func (a *Authenticator) CheckOrigin(r *http.Request, cookie bool) error {
 	return nil
 }
 
+// CheckProgram is a 403 for a request that a page of another site makes where no
+// credential is needed. In the development mode that is also a page whose own name
+// resolves to this machine.
+func (a *Authenticator) CheckProgram(r *http.Request) error {
+	if a.CheckOrigin(r, false) != nil {
+		return protocol.Forbidden("a page of another site may not do this").WithHint("it is for programs, and for pages of this coordinator")
+	}
+	if a.cfg.Required {
+		return nil
+	}
+	return a.sameOrigin(r)
+}
+
 // isHost says whether host is where the client reached us.
 func (a *Authenticator) isHost(r *http.Request, host string) bool {
 	return host != "" && (strings.EqualFold(host, r.Host) ||

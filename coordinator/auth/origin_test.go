@@ -49,18 +49,18 @@ func TestProxies(t *testing.T) {
 // whole of a network counts once.
 func TestThrottle(t *testing.T) {
 	t.Parallel()
-	th := auth.NewThrottle(nil)
+	th := auth.NewThrottle[netip.Prefix](auth.WrongKeys(nil))
 	one, neighbour := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 	for range 10 {
-		if err := th.Check(one); err != nil {
+		if err := th.Check(auth.Network(one)); err != nil {
 			t.Fatalf("within the allowance: %v", err)
 		}
-		th.Wrong(one)
+		th.Count(auth.Network(one))
 	}
-	if status(th.Check(one)) != 429 || status(th.Check(neighbour)) != 429 {
-		t.Errorf("after ten: %v, %v; want both of the /64 refused", th.Check(one), th.Check(neighbour))
+	if status(th.Check(auth.Network(one))) != 429 || status(th.Check(auth.Network(neighbour))) != 429 {
+		t.Errorf("after ten: %v, %v; want both of the /64 refused", th.Check(auth.Network(one)), th.Check(auth.Network(neighbour)))
 	}
-	if err := th.Check(netip.MustParseAddr("2001:db8:1::1")); err != nil {
+	if err := th.Check(auth.Network(netip.MustParseAddr("2001:db8:1::1"))); err != nil {
 		t.Errorf("another network: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ type Principal struct {
 	Via       string
 	// Scopes narrow what the roles permit; nil does not.
 	Scopes []string
-	// RunnerID is set for a runner's token, Pool for a pool token.
+	// RunnerID is set for a runner's credential, Pool for a pool token.
 	RunnerID string
 	Pool     *store.PoolTokenRecord
 	// Join is set for the token of one launched unit.

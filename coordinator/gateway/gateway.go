@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/run"
@@ -82,6 +83,7 @@ type session struct {
 
 	mu     sync.Mutex
 	runner lease.Runner
+	terms  link.Terms // of its owner, as last said
 }
 
 func (s *session) lease() lease.Runner {
@@ -94,6 +96,23 @@ func (s *session) set(r lease.Runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runner = r
+}
+
+// said is what the runner's owner last let it do.
+func (s *session) said() link.Terms {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.terms
+}
+
+// say reports whether the runner's owner lets it do something else than before.
+func (s *session) say(t link.Terms) bool {
+	t.Paused = protocol.Clip(t.Paused, pairing.MaxPaused)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := s.terms != t
+	s.terms = t
+	return changed
 }
 
 // New returns a gateway and makes the run service tell it what concerns runners.
@@ -142,9 +161,12 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 	case errors.Is(err, store.ErrNotFound) && strings.HasPrefix(string(token), protocol.PoolTokenPrefix):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
 			Message: "this is a pool token, with which a runner joins before it connects", Hint: "everdict runner --pool-token"}
+	case errors.Is(err, auth.ErrNonce):
+		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: link.CodeNonce,
+			Message: "this device session is not, or no longer, good", Hint: "sign a new nonce: POST " + link.NoncePath}
 	case errors.Is(err, store.ErrNotFound):
 		return link.Principal{}, &link.RefusedError{Status: http.StatusUnauthorized, Code: string(protocol.CodeUnauthenticated),
-			Message: "this credential is not known here", Hint: "pair the machine again: everdict runners pair"}
+			Message: "this credential is not known here", Hint: "pair the machine again: everdict runner --pair"}
 	case err != nil:
 		return link.Principal{}, err
 	case record.RevokedAt != nil && record.Runtime != "":
@@ -152,7 +174,7 @@ func (g *Gateway) authenticate(ctx context.Context, _ *http.Request, token link.
 			Message: fmt.Sprintf("runner %s of runtime %s was revoked", record.ID, record.Runtime), Hint: "make a new pool token: everdict pools token create"}
 	case record.RevokedAt != nil:
 		return link.Principal{}, &link.RefusedError{Status: http.StatusForbidden, Code: "revoked",
-			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runners pair"}
+			Message: fmt.Sprintf("runner %s (%s) was revoked", record.ID, record.Label), Hint: "pair the machine again: everdict runner --pair"}
 	}
 	return link.Principal{Runner: record.ID, Value: record}, nil
 }
@@ -165,6 +187,7 @@ const maxEvidence = 500
 func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
 	record := c.Principal().Value.(*store.RunnerRecord)
 	s := &session{link: c, workspace: record.Workspace, process: process{h.Instance, h.Hostname}}
+	s.say(h.Terms)
 	s.holder = g.holder(c)
 	capabilities := slices.DeleteFunc(slices.Clone(h.Capabilities), func(name string) bool { return !protocol.KnownCapability(name) })
 	evidence := map[string]string{}
@@ -182,7 +205,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	s.detach = g.cfg.Runners.Attach(record.Runner, pairing.Hello{
 		Workspace: record.Workspace,
 		Version:   h.Version, Protocol: h.Protocol, OS: h.OS, Arch: h.Arch, Hostname: h.Hostname,
-		Capabilities: capabilities, CapabilityEvidence: evidence, Slots: h.Slots,
+		Capabilities: capabilities, CapabilityEvidence: evidence, Slots: h.Slots, Terms: h.Terms,
 	})
 	g.mu.Lock()
 	old, before := at.session, at.last
@@ -204,9 +227,9 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		home = run.RuntimePool(record.Workspace, record.Runtime)
 	}
 	s.set(lease.Runner{
-		ID: record.ID, Home: home.String(), Serves: g.cfg.Runs.Serves(record.Workspace, record.Runner, s.holder.Local),
+		ID: record.ID, Home: home.String(), Serves: g.serves(s),
 		Capabilities: capabilities, OS: h.OS, Arch: h.Arch, MemoryMB: h.Resources.MemoryMB,
-		Job: g.boundTo(&record.Runner),
+		Job: g.boundTo(&record.Runner), Paused: s.said().Paused,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
 	if err != nil {
@@ -224,6 +247,13 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	}
 	g.log.Info("runner connected", "runner", record.ID, "label", record.Label, "version", h.Version, "held", len(h.Leases))
 	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
+}
+
+// serves are the pools whose jobs the runner of a session takes now.
+func (g *Gateway) serves(s *session) []string {
+	r := s.holder.Runner
+	r.Scope = pairing.ScopeOf(&r, s.workspace, s.said().Scope)
+	return g.cfg.Runs.Serves(s.workspace, r, s.holder.Local)
 }
 
 // holder is the runner of a session, as a run's record names it.
@@ -302,11 +332,14 @@ func (g *Gateway) Heartbeat(ctx context.Context, c *link.CoordinatorSession, hb 
 	if err != nil {
 		return link.HeartbeatAck{}, err
 	}
-	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots}
+	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots, Terms: hb.Terms}
 	if hb.Degraded != "" {
 		beat.Status = &protocol.RunnerStatus{Text: protocol.Clip(hb.Degraded, 200), Level: "warn", At: protocol.At(time.Now())}
 	}
 	g.cfg.Runners.Seen(id, beat)
+	if s, err := g.session(c); err == nil && s.say(hb.Terms) {
+		g.serve(g.seat(id))
+	}
 	return link.HeartbeatAck{Leases: verdicts(standings)}, nil
 }
 
@@ -374,8 +407,8 @@ func (g *Gateway) audience(workspace string) {
 	}
 }
 
-// serve tells the queue whom the runner in a seat serves now, and which job it is bound
-// to, if that has changed.
+// serve tells the queue whom the runner in a seat serves now, which job it is bound to,
+// and whether it is paused, if that has changed.
 func (g *Gateway) serve(at *seat) {
 	at.turn.Lock()
 	defer at.turn.Unlock()
@@ -389,11 +422,11 @@ func (g *Gateway) serve(at *seat) {
 	if r.ID == "" {
 		return // its hello was refused, and it is on its way out
 	}
-	serves, job := g.cfg.Runs.Serves(s.workspace, s.holder.Runner, s.holder.Local), g.boundTo(&s.holder.Runner)
-	if slices.Equal(serves, r.Serves) && job == r.Job {
+	serves, job, paused := g.serves(s), g.boundTo(&s.holder.Runner), s.said().Paused
+	if slices.Equal(serves, r.Serves) && job == r.Job && paused == r.Paused {
 		return
 	}
-	r.Serves, r.Job = serves, job
+	r.Serves, r.Job, r.Paused = serves, job, paused
 	s.set(r)
 	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
 		g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)

@@ -145,13 +145,14 @@ type machine struct {
 
 	mu      sync.Mutex
 	held    []link.HeldLease
+	terms   link.Terms
 	cancels chan link.Cancel
 }
 
 func (m *machine) Beat() link.Heartbeat {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return link.Heartbeat{Leases: m.held}
+	return link.Heartbeat{Leases: m.held, Terms: m.terms}
 }
 func (m *machine) Renewed(time.Time, link.HeartbeatAck) {}
 func (m *machine) Cancel(c link.Cancel)                 { m.cancels <- c }
@@ -160,14 +161,18 @@ func (m *machine) Status(link.Status)                   {}
 
 // dial connects a process; edit changes what it says of itself.
 func (w *world) dial(p protocol.Paired, edit ...func(*link.Hello)) (*machine, error) {
+	return w.dialAs(link.Secret(p.Token), edit...)
+}
+
+func (w *world) dialAs(c link.Credential, edit ...func(*link.Hello)) (*machine, error) {
 	m := &machine{w: w, cancels: make(chan link.Cancel, 16), hello: link.Hello{Version: "test", OS: "linux", Arch: "amd64",
 		Hostname: "host-1", Capabilities: []string{protocol.CapGit, "telepathy"}, Slots: 1,
 		CapabilityEvidence: map[string]string{protocol.CapGit: strings.Repeat("git ", 1000), "telepathy": "felt"}, Instance: "process-1"}}
 	for _, f := range edit {
 		f(&m.hello)
 	}
-	m.held = m.hello.Leases
-	s, err := link.Dial(w.ctx(), link.DialConfig{URL: w.url, Credential: link.Secret(p.Token),
+	m.held, m.terms = m.hello.Leases, m.hello.Terms
+	s, err := link.Dial(w.ctx(), link.DialConfig{URL: w.url, Credential: c,
 		Hello: func() link.Hello { return m.hello }, Handler: m})
 	if err != nil {
 		return nil, err
@@ -185,6 +190,15 @@ func (w *world) connect(p protocol.Paired, edit ...func(*link.Hello)) *machine {
 	m, err := w.dial(p, edit...)
 	if err != nil {
 		w.t.Fatalf("connect %s: %v", p.Runner.Label, err)
+	}
+	return m
+}
+
+func (w *world) connectAs(c link.Credential, edit ...func(*link.Hello)) *machine {
+	w.t.Helper()
+	m, err := w.dialAs(c, edit...)
+	if err != nil {
+		w.t.Fatalf("connect: %v", err)
 	}
 	return m
 }

@@ -1,8 +1,11 @@
 // Package pairing keeps the runners that people have paired with the
 // coordinator, and those that came by themselves with a token for a pool: who owns
-// them, by which token they are known, and what was last seen of them. Presence lives in memory and reaches the database late and in
-// batches, so that a beat of every runner costs nothing; a session tells it
-// through Attach, Seen and Detach.
+// them, by which token or device key they are known, and what was last seen of them.
+// Presence lives in memory and reaches the database late and in batches, so that a beat
+// of every runner costs nothing; a session tells it through Attach, Seen and Detach.
+//
+// Pairings is how a machine becomes one of them without a token: machines that ask, and
+// pair codes of the dashboard. They live in memory for five minutes.
 package pairing
 
 import (
@@ -12,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +79,8 @@ type Runners struct {
 	present map[string]*presence
 	// unsaved are runners whose presence is newer than their row.
 	unsaved map[string]bool
+	// nonces are what device sessions sign.
+	nonces *nonces
 	// revoked are the runners that this process has revoked: a session may have
 	// begun with a token that was good a moment before.
 	revoked     map[string]bool
@@ -115,6 +121,7 @@ func New(cfg Config) *Runners {
 	return &Runners{
 		cfg:     cfg,
 		since:   cfg.Now(),
+		nonces:  newNonces(cfg.Now),
 		byToken: make(map[string]*store.RunnerRecord),
 		rows:    make(map[string][]store.RunnerRecord),
 		present: make(map[string]*presence),
@@ -135,12 +142,6 @@ func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protoco
 	if err := req.Validate(); err != nil {
 		return protocol.Paired{}, err
 	}
-	capabilities := slices.Clone(req.Capabilities)
-	slices.Sort(capabilities)
-	capabilities = slices.Compact(capabilities)
-	if capabilities == nil {
-		capabilities = []string{}
-	}
 	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
 	record := store.RunnerRecord{
 		Runner: protocol.Runner{
@@ -148,7 +149,7 @@ func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protoco
 			Label:        req.Label,
 			Owner:        owner,
 			OS:           req.OS,
-			Capabilities: capabilities,
+			Capabilities: distinct(req.Capabilities),
 			PairedAt:     protocol.At(r.cfg.Now()),
 		},
 		Workspace: workspace,
@@ -164,10 +165,20 @@ func (r *Runners) Pair(ctx context.Context, workspace, owner string, req protoco
 	return protocol.Paired{Runner: r.view(&record), Token: token}, nil
 }
 
-// Resolve finds the runner that a token belongs to; an unknown token is
-// store.ErrNotFound, and a revoked runner comes with RevokedAt set. The runner
-// is as it was last written, without presence.
+// distinct is a sorted copy without duplicates, never nil.
+func distinct(names []string) []string {
+	all := append([]string{}, names...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Resolve finds the runner that a token or a device session belongs to; an unknown one
+// is store.ErrNotFound, and a revoked runner comes with RevokedAt set. A device session
+// is good once (auth.ErrNonce). The runner is as it was last written, without presence.
 func (r *Runners) Resolve(ctx context.Context, token string) (*store.RunnerRecord, error) {
+	if strings.HasPrefix(token, protocol.DeviceSessionPrefix) {
+		return r.resolveDevice(ctx, token)
+	}
 	hash := store.HashSecret(token)
 	r.mu.Lock()
 	record, found := r.byToken[hash]
@@ -317,6 +328,7 @@ func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revo
 	delete(r.present, id)
 	delete(r.unsaved, id)
 	r.mu.Unlock()
+	r.nonces.forget(id)
 	if r.cfg.OnRevoked != nil {
 		r.cfg.OnRevoked(id)
 	}
@@ -334,7 +346,7 @@ func (r *Runners) view(record *store.RunnerRecord) protocol.Runner {
 	}
 	if !runner.Online {
 		// Nobody is there to be busy or to have a status.
-		runner.Busy, runner.Status = 0, nil
+		runner.Busy, runner.Status, runner.Paused = 0, nil, ""
 	}
 	runner.UpdateRequired = runner.Protocol < r.cfg.MinProtocol
 	runner.Target = protocol.TargetSelfPrefix + runner.ID
@@ -353,7 +365,7 @@ func (r *Runners) save(ctx context.Context) error {
 	seen := make([]protocol.Runner, 0, len(r.unsaved))
 	for id := range r.unsaved {
 		row := r.present[id].runner
-		row.Online, row.Busy, row.Status = false, 0, nil
+		row.Online, row.Busy, row.Status, row.Paused = false, 0, nil, ""
 		seen = append(seen, row)
 	}
 	clear(r.unsaved)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
 )
 
 // Hello is what a runner says of itself when its session begins.
@@ -21,6 +22,7 @@ type Hello struct {
 	// CapabilityEvidence is for people; see protocol.Runner.
 	CapabilityEvidence map[string]string
 	Slots              int
+	Terms              link.Terms
 }
 
 // Beat is what a heartbeat says. A nil Status keeps the last one.
@@ -28,6 +30,7 @@ type Beat struct {
 	Busy   int
 	Slots  int
 	Status *protocol.RunnerStatus
+	Terms  link.Terms
 }
 
 // Attach says that runner, as Resolve gave it, has a live session, which takes
@@ -57,11 +60,30 @@ func (r *Runners) Attach(runner protocol.Runner, hello Hello) (detach func()) {
 	p.runner.OS, p.runner.Arch, p.runner.Hostname = hello.OS, hello.Arch, hello.Hostname
 	p.runner.Capabilities, p.runner.CapabilityEvidence, p.runner.Slots = hello.Capabilities, hello.CapabilityEvidence, hello.Slots
 	p.runner.Busy, p.runner.Status = 0, nil
+	p.runner.Scope, p.runner.Paused = ScopeOf(&runner, hello.Workspace, hello.Terms.Scope), protocol.Clip(hello.Terms.Paused, MaxPaused)
 	p.runner.LastSeenAt = &now
 	r.unsaved[runner.ID] = true
 	clear(r.rosters)
 	r.tell(p.workspace, runner.ID)
 	return func() { r.detach(runner.ID, session) }
+}
+
+// MaxPaused bounds what is shown of why a runner is paused, in bytes.
+const MaxPaused = 200
+
+// ScopeOf is whose runs a runner takes that says so itself. One that belongs to a whole
+// workspace, or to a pool, has no say in it. What is not known is the narrowest, and so is
+// a device that says nothing.
+func ScopeOf(r *protocol.Runner, workspace, said string) string {
+	switch {
+	case r.Runtime != "", r.Owner == WorkspaceOwner(workspace):
+		return ""
+	case said == protocol.RunnerScopeWorkspace:
+		return said
+	case said == "" && r.Scope == "":
+		return "" // a token's, as it always was
+	}
+	return protocol.RunnerScopeOwner
 }
 
 // Revoked says whether this process has revoked a runner: its token may have been
@@ -84,6 +106,12 @@ func (r *Runners) Seen(runnerID string, beat Beat) {
 	}
 	p.runner.LastSeenAt = &now
 	if p.runner.Busy != beat.Busy || beat.Slots > 0 && p.runner.Slots != beat.Slots || !sameStatus(p.runner.Status, beat.Status) {
+		r.tell(p.workspace, runnerID)
+	}
+	scope, paused := ScopeOf(&p.runner, p.workspace, beat.Terms.Scope), protocol.Clip(beat.Terms.Paused, MaxPaused)
+	if scope != p.runner.Scope || paused != p.runner.Paused {
+		p.runner.Scope, p.runner.Paused = scope, paused
+		clear(r.rosters)
 		r.tell(p.workspace, runnerID)
 	}
 	p.runner.Busy = beat.Busy

@@ -75,7 +75,14 @@ func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, Case: sp.Case, Harness: sp.Harness, Env: env})
+	if sp.SubmittedBy == "" {
+		r, err := s.cfg.Store.Run(ctx, l.Workspace, l.Job)
+		if err != nil {
+			return nil, fmt.Errorf("run: find who submitted %s: %w", l.Job, err)
+		}
+		sp.SubmittedBy = r.CreatedBy
+	}
+	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, SubmittedBy: sp.SubmittedBy, Case: sp.Case, Harness: sp.Harness, Env: env})
 }
 
 // secretEnv are the variables of a harness whose values are secrets, with the values.

@@ -114,7 +114,7 @@ func (s *Service) HandOut(ctx context.Context, p auth.Principal, id string, req 
 	s.payloads.put(l, out)
 	return &protocol.Payload{
 		Version: protocol.PayloadVersion, Attempt: l.Attempt, RunnerToken: holder.Token, LeaseToken: l.Token,
-		Job: protocol.Job{RunID: r.ID, Workspace: r.Tenant, Case: sp.Case, Harness: sp.Harness},
+		Job: protocol.Job{RunID: r.ID, Workspace: r.Tenant, SubmittedBy: r.CreatedBy, Case: sp.Case, Harness: sp.Harness},
 	}, nil
 }
 

@@ -26,6 +26,7 @@ type poolKind int8
 
 const (
 	poolRunner    poolKind = iota // one runner
+	poolShared                    // one runner, for others than its owner
 	poolHome                      // no job's: what limits the runners of a runtime together
 	poolWorkspace                 // the runners of a whole workspace
 	poolSelf                      // the runners of a subject
@@ -36,6 +37,7 @@ const (
 // What stands before a name's last part. A workspace's name has no slash.
 const (
 	ofRunner  = "runner "
+	ofShared  = "shared runner "
 	ofRuntime = "runtime "
 	ofSelf    = "self of "
 	ofAuto    = "auto for "
@@ -43,6 +45,10 @@ const (
 
 // RunnerPool is the pool of one runner.
 func RunnerPool(id string) Pool { return Pool{kind: poolRunner, of: id} }
+
+// sharedPool is the pool of one runner for runs of others than its owner, whom it serves
+// for as long as its scope is the workspace.
+func sharedPool(id string) Pool { return Pool{kind: poolShared, of: id} }
 
 // RuntimeHome is the pool whose admission limits the runners inside this process
 // count against, whatever pools they serve. Those of a registered runtime are at
@@ -69,6 +75,8 @@ func (p Pool) String() string {
 	switch p.kind {
 	case poolRunner:
 		return ofRunner + p.of
+	case poolShared:
+		return ofShared + p.of
 	case poolHome:
 		return ofRuntime + p.of
 	case poolWorkspace:
@@ -87,6 +95,9 @@ func parsePool(name string) (Pool, bool) {
 	workspace, last, inWorkspace := strings.Cut(name, "/")
 	if id, ok := strings.CutPrefix(name, ofRunner); ok && !inWorkspace {
 		return RunnerPool(id), true
+	}
+	if id, ok := strings.CutPrefix(name, ofShared); ok && !inWorkspace {
+		return sharedPool(id), true
 	}
 	if id, ok := strings.CutPrefix(name, ofRuntime); ok && !inWorkspace {
 		return RuntimeHome(id), true

@@ -7,7 +7,7 @@ import "testing"
 func TestP1_PoolNamesComeBack(t *testing.T) {
 	t.Parallel()
 	subjects := []string{"ann", "user:ann", "a/b", "", "self of x", "auto for x", "default/auto for y", "Ünï cödé"}
-	pools := []Pool{RunnerPool("rnr_1"), RuntimeHome("local"), workspacePool("default"), RuntimePool("default", "local")}
+	pools := []Pool{RunnerPool("rnr_1"), sharedPool("rnr_1"), RuntimeHome("local"), workspacePool("default"), RuntimePool("default", "local")}
 	for _, s := range subjects {
 		pools = append(pools, selfPool("default", s), autoPool("w 2", s))
 	}

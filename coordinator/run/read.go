@@ -99,6 +99,8 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 		runner, err := s.cfg.Runners.Get(ctx, r.Tenant, runnerID(target))
 		var gone *protocol.Problem
 		switch {
+		case err == nil && runner.Online:
+			who = fmt.Sprintf("runner %s (%s) takes its owner's runs alone now, which can be changed on that machine", runner.ID, runner.Label)
 		case err == nil:
 			who = fmt.Sprintf("runner %s (%s) is not connected", runner.ID, runner.Label)
 		case errors.As(err, &gone):
@@ -140,7 +142,7 @@ func (s *Service) noRunner(ctx context.Context, workspace, runtime, run string) 
 // ofRuntime is the matcher's sentence with the runtime that it is about.
 func (s *Service) ofRuntime(r *protocol.Run, x lease.Explanation) string {
 	switch x.Why {
-	case lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhySlots, lease.WhyMemory, lease.WhyBehind, lease.WhyBusy:
+	case lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused, lease.WhySlots, lease.WhyMemory, lease.WhyBehind, lease.WhyBusy:
 	default:
 		return x.Sentence
 	}
@@ -234,7 +236,7 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 		pl.Phase, pl.Unit = "running", x.Runner
 	case lease.WhyAway:
 		pl.Phase, pl.Unit, pl.BlockedReason = "running", x.Runner, x.Sentence
-	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge:
+	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused:
 		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)
 	case lease.WhySettled:
 	default:

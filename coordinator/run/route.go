@@ -27,6 +27,12 @@ func (s *Service) Serves(workspace string, r protocol.Runner, local bool) []stri
 		return append(names(RuntimePool(workspace, r.Runtime)), s.audience.pools(workspace)...)
 	case r.Owner == pairing.WorkspaceOwner(workspace):
 		return append(names(own, workspacePool(workspace)), s.audience.pools(workspace)...)
+	case r.Scope == protocol.RunnerScopeWorkspace:
+		all := append(names(own, selfPool(workspace, r.Owner), sharedPool(r.ID), workspacePool(workspace)), s.audience.pools(workspace)...)
+		if auto := autoPool(workspace, r.Owner).String(); !slices.Contains(all, auto) {
+			all = append(all, auto)
+		}
+		return all
 	}
 	return names(own, selfPool(workspace, r.Owner), autoPool(workspace, r.Owner))
 }
@@ -63,13 +69,13 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 		}
 		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs.capabilities)
 	case target == protocol.TargetSelfWorkspace:
-		shared, err := s.owned(ctx, p.Workspace, pairing.WorkspaceOwner(p.Workspace))
+		shared, err := s.open(ctx, p.Workspace, "")
 		if err != nil {
 			return route{}, err
 		}
 		if len(shared) == 0 {
 			return route{}, protocol.NotFound("workspace %s has no runner of its own", p.Workspace).
-				WithHint("an admin pairs one: POST /workspace/runners")
+				WithHint("an admin pairs one: POST /workspace/runners; or the owner of a machine opens it to the workspace, on that machine")
 		}
 		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs.capabilities)
 	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
@@ -91,15 +97,23 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 	if err != nil {
 		return route{}, err
 	}
-	if r.Owner != p.Subject && r.Owner != pairing.WorkspaceOwner(p.Workspace) {
+	pool := RunnerPool(r.ID)
+	switch {
+	case r.Owner == p.Subject, r.Owner == pairing.WorkspaceOwner(p.Workspace):
+	case r.Scope == protocol.RunnerScopeWorkspace:
+		pool = sharedPool(r.ID)
+	case r.Scope == protocol.RunnerScopeOwner:
+		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
+			WithHint("it takes its owner's runs only; its owner can open it to the workspace, on that machine")
+	default:
 		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
 			WithHint("a personal runner takes its owner's runs only")
 	}
-	return route{pool: RunnerPool(r.ID), why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs.capabilities)
+	return route{pool: pool, why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs.capabilities)
 }
 
 func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) (route, error) {
-	usable, err := s.owned(ctx, p.Workspace, p.Subject, pairing.WorkspaceOwner(p.Workspace))
+	usable, err := s.open(ctx, p.Workspace, p.Subject)
 	if err != nil {
 		return route{}, err
 	}
@@ -135,19 +149,31 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) 
 	return route{pool: autoPool(p.Workspace, p.Subject), why: why}, nil
 }
 
-// owned are the runners of a workspace that belong to one of the owners.
-func (s *Service) owned(ctx context.Context, workspace string, owners ...string) ([]protocol.Runner, error) {
+// owned are the runners of a workspace that belong to one owner.
+func (s *Service) owned(ctx context.Context, workspace, owner string) ([]protocol.Runner, error) {
+	return s.those(ctx, workspace, func(r *protocol.Runner) bool { return r.Owner == owner })
+}
+
+// open are the runners of a workspace that take everybody's runs, and subject's own.
+func (s *Service) open(ctx context.Context, workspace, subject string) ([]protocol.Runner, error) {
+	all := pairing.WorkspaceOwner(workspace)
+	return s.those(ctx, workspace, func(r *protocol.Runner) bool {
+		return r.Owner == all || r.Scope == protocol.RunnerScopeWorkspace || subject != "" && r.Owner == subject
+	})
+}
+
+func (s *Service) those(ctx context.Context, workspace string, which func(*protocol.Runner) bool) ([]protocol.Runner, error) {
 	roster, err := s.cfg.Runners.Roster(ctx, workspace)
 	if err != nil {
 		return nil, err
 	}
-	var mine []protocol.Runner
-	for _, r := range roster {
-		if slices.Contains(owners, r.Owner) && r.Job == "" { // else it takes one run alone
-			mine = append(mine, r)
+	var some []protocol.Runner
+	for i := range roster {
+		if r := &roster[i]; r.Job == "" && which(r) { // else it takes one run alone
+			some = append(some, *r)
 		}
 	}
-	return mine, nil
+	return some, nil
 }
 
 // capable refuses a run that none of the runners could ever take. A runner that

@@ -17,6 +17,8 @@ type spec struct {
 	Harness protocol.HarnessSpec `json:"harness"`
 	// OwnSecrets says that the harness gets the submitter's own secrets, too.
 	OwnSecrets bool `json:"ownSecrets,omitempty"`
+	// SubmittedBy is whose run it is. Those from before it was kept have none.
+	SubmittedBy string `json:"submittedBy,omitempty"`
 }
 
 // spec reads back what Submit kept of a run.
@@ -60,7 +62,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 		return protocol.Run{}, err
 	}
 	run := s.record(p, req, &h, to)
-	doc, err := json.Marshal(spec{Case: req.Case, Harness: h, OwnSecrets: own})
+	doc, err := json.Marshal(spec{Case: req.Case, Harness: h, OwnSecrets: own, SubmittedBy: p.Subject})
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
 	}

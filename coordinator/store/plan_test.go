@@ -58,6 +58,7 @@ func TestQueryPlans(t *testing.T) {
 		{"secret", sqlSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
 		{"names of secrets", sqlSecretNames, "sqlite_autoindex_secrets_1", []any{"", "", ""}},
 		{"delete a secret", sqlDeleteSecret, "sqlite_autoindex_secrets_1", []any{"", "", "", ""}},
+		{"runner by key", sqlRunnerKey, "runners_public_key", []any{""}},
 		{"session", sqlSession, "PRIMARY KEY", []any{""}},
 		{"touch a session", sqlTouchSession, "PRIMARY KEY", []any{0, "", 0}},
 		{"delete a session", sqlDeleteSession, "PRIMARY KEY", []any{""}},

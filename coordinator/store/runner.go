@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	sqlInsertRunner = `INSERT INTO runners (id, workspace, owner, token_hash, paired_at, document) VALUES (?,?,?,?,?,?)`
-	sqlRunnerFields = `SELECT workspace, token_hash, revoked_at, document FROM runners `
+	sqlInsertRunner = `INSERT INTO runners (id, workspace, owner, token_hash, public_key, paired_at, document) VALUES (?,?,?,?,?,?,?)`
+	sqlRunnerFields = `SELECT workspace, token_hash, public_key, revoked_at, document FROM runners `
 	sqlRunner       = sqlRunnerFields + `WHERE id = ?`
 	sqlRunnerToken  = sqlRunnerFields + `WHERE token_hash = ?`
+	sqlRunnerKey    = sqlRunnerFields + `WHERE public_key = ?`
 	sqlRunners      = sqlRunnerFields + `WHERE workspace = ? AND revoked_at IS NULL AND gone_at IS NULL ORDER BY paired_at DESC, id DESC`
 	sqlTouchRunner  = `UPDATE runners SET last_seen_at = ?, document = ? WHERE id = ? AND revoked_at IS NULL`
 	sqlRevokeRunner = `UPDATE runners SET revoked_at = ? WHERE id = ? AND workspace = ? AND revoked_at IS NULL`
@@ -26,8 +27,11 @@ const (
 type RunnerRecord struct {
 	protocol.Runner
 	Workspace string
-	// TokenHash is HashSecret of the runner's token.
+	// TokenHash is HashSecret of the runner's token. A device has none: InsertRunner puts
+	// something in its place that is the hash of nothing.
 	TokenHash string
+	// PublicKey is that of a device; empty for a runner with a token.
+	PublicKey string
 	// RevokedAt is nil while the pairing stands.
 	RevokedAt *protocol.Time
 	// PoolToken is the id of the pool token that the runner joined with; empty for a
@@ -35,20 +39,36 @@ type RunnerRecord struct {
 	PoolToken string
 }
 
-// InsertRunner adds a paired runner.
+// devicePrefix precedes the id in the token_hash of a device.
+const devicePrefix = "device:"
+
+// InsertRunner adds a paired runner. A device whose key a runner has already, revoked
+// ones included, is ErrExists.
 func (s *Store) InsertRunner(ctx context.Context, r RunnerRecord) error {
 	document, err := json.Marshal(r.Runner)
 	if err != nil {
 		return fmt.Errorf("store: insert runner %s: %w", r.ID, err)
 	}
+	if r.PublicKey != "" {
+		r.TokenHash = devicePrefix + r.ID
+	}
 	err = s.db.Write(ctx, func(tx *sqlite.Tx) error {
-		_, err := tx.Exec(sqlInsertRunner, r.ID, r.Workspace, r.Owner, r.TokenHash, millis(r.PairedAt), document)
+		if r.PublicKey != "" {
+			_, err := scanRunner(tx.QueryRow(sqlRunnerKey, r.PublicKey))
+			if err == nil {
+				return ErrExists
+			}
+			if !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+		}
+		_, err := tx.Exec(sqlInsertRunner, r.ID, r.Workspace, r.Owner, r.TokenHash, optional(r.PublicKey), millis(r.PairedAt), document)
 		return err
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrExists) {
 		return fmt.Errorf("store: insert runner %s: %w", r.ID, err)
 	}
-	return nil
+	return err
 }
 
 // Runner is a runner of any workspace, revoked ones included.
@@ -61,6 +81,12 @@ func (s *Store) Runner(ctx context.Context, id string) (*RunnerRecord, error) {
 func (s *Store) RunnerByToken(ctx context.Context, hash string) (*RunnerRecord, error) {
 	r, err := scanRunner(s.db.Reader().QueryRowContext(ctx, sqlRunnerToken, hash))
 	return r, notFound("find a runner by its token", err)
+}
+
+// RunnerByKey is the device with this public key, revoked ones included.
+func (s *Store) RunnerByKey(ctx context.Context, publicKey string) (*RunnerRecord, error) {
+	r, err := scanRunner(s.db.Reader().QueryRowContext(ctx, sqlRunnerKey, publicKey))
+	return r, notFound("find a runner by its key", err)
 }
 
 // Runners are the runners of a workspace, newest first, without revoked ones and
@@ -149,10 +175,12 @@ type row interface{ Scan(dest ...any) error }
 func scanRunner(from row) (*RunnerRecord, error) {
 	r := new(RunnerRecord)
 	var revoked sql.NullInt64
+	var key sql.NullString
 	var document []byte
-	if err := from.Scan(&r.Workspace, &r.TokenHash, &revoked, &document); err != nil {
+	if err := from.Scan(&r.Workspace, &r.TokenHash, &key, &revoked, &document); err != nil {
 		return nil, err
 	}
+	r.PublicKey = key.String
 	if revoked.Valid {
 		at := instant(revoked.Int64)
 		r.RevokedAt = &at

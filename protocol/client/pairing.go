@@ -47,6 +47,12 @@ func (c *Client) PairCode(ctx context.Context, id string) (*protocol.PairCode, e
 	return one[protocol.PairCode](ctx, c, get("pair-codes", id))
 }
 
+// Unpair ends the pairing of the runner whose credential the client has: its session
+// closes and its job stops.
+func (c *Client) Unpair(ctx context.Context) error {
+	return c.call(ctx, del("runners", "self"), nil)
+}
+
 // Nonce asks for what a device key signs (protocol.SignSession). It needs no credential.
 func (c *Client) Nonce(ctx context.Context) (*protocol.Nonce, error) {
 	return one[protocol.Nonce](ctx, c, post("agent", "nonce"))

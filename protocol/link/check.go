@@ -16,30 +16,22 @@ func Check(ctx context.Context, cfg DialConfig) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Credential == "" {
-		return &ConfigError{"no credential"}
-	}
-	tlsConfig, err := tlsConfig(cfg)
+	client, err := cfg.client()
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{Proxy: cfg.Proxy, TLSClientConfig: tlsConfig, DialContext: cfg.DialContext, DisableKeepAlives: true}
-	if transport.Proxy == nil {
-		transport.Proxy = http.ProxyFromEnvironment
+	secret, err := cfg.bearer(ctx, u)
+	if err != nil {
+		return err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, httpScheme(u), nil)
 	if err != nil {
 		return &ConfigError{"coordinator URL cannot be parsed"}
 	}
-	r.Header.Set("Authorization", "Bearer "+string(cfg.Credential))
+	r.Header.Set("Authorization", "Bearer "+string(secret))
 	r.Header.Set("Sec-WebSocket-Protocol", Subprotocol)
 	if cfg.UserAgent != "" {
 		r.Header.Set("User-Agent", cfg.UserAgent)
-	}
-	client := &http.Client{
-		Transport: transport,
-		// A redirect could carry the credential to somebody else.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	resp, err := client.Do(r)
 	if err != nil {

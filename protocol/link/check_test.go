@@ -22,7 +22,7 @@ func TestF35_CheckMakesNoSession(t *testing.T) {
 	}
 
 	var revoked *RevokedError
-	cfg.Credential = "rnr_other"
+	cfg.Credential = Secret("rnr_other")
 	if err := Check(t.Context(), cfg); !errors.As(err, &revoked) {
 		t.Errorf("another credential: got %v, want a *RevokedError", err)
 	}

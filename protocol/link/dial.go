@@ -25,8 +25,8 @@ type DialConfig struct {
 	// URL is the coordinator's address, http(s) or ws(s), with or without a path prefix. Path is appended. User
 	// information, a query or a fragment in it is refused.
 	URL string
-	// Credential goes into the Authorization header and nowhere else.
-	Credential Secret
+	// Credential is asked for each connection. What it gives goes into the Authorization header and nowhere else.
+	Credential Credential
 	// Hello is called for each connection, so that it lists the leases held at that moment.
 	Hello func() Hello
 	// Handler gets what the coordinator says.
@@ -62,10 +62,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Credential == "":
-		return nil, &ConfigError{"no credential"}
-	case cfg.Hello == nil || cfg.Handler == nil:
+	if cfg.Hello == nil || cfg.Handler == nil {
 		return nil, &ConfigError{"Hello and Handler are required"}
 	}
 	if err := cfg.Timing.Check(); err != nil {
@@ -84,7 +81,11 @@ func Dial(ctx context.Context, cfg DialConfig) (*RunnerSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.Handshake)
 	defer cancel()
 
-	ws, raw, err := upgrade(ctx, u, cfg)
+	secret, err := cfg.bearer(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	ws, raw, err := upgrade(ctx, u, cfg, secret)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func connectURL(s string) (string, error) {
 }
 
 // upgrade makes the websocket and hands out the TCP connection below it, for its deadlines.
-func upgrade(ctx context.Context, u string, cfg DialConfig) (*websocket.Conn, *timedConn, error) {
+func upgrade(ctx context.Context, u string, cfg DialConfig, secret Secret) (*websocket.Conn, *timedConn, error) {
 	tlsConfig, err := tlsConfig(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -171,16 +172,12 @@ func upgrade(ctx context.Context, u string, cfg DialConfig) (*websocket.Conn, *t
 		},
 		DisableKeepAlives: true,
 	}
-	header := http.Header{"Authorization": {"Bearer " + string(cfg.Credential)}}
+	header := http.Header{"Authorization": {"Bearer " + string(secret)}}
 	if cfg.UserAgent != "" {
 		header.Set("User-Agent", cfg.UserAgent)
 	}
 	ws, resp, err := websocket.Dial(ctx, u, &websocket.DialOptions{
-		HTTPClient: &http.Client{
-			Transport: transport,
-			// A redirect could carry the credential to somebody else.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		HTTPClient:   &http.Client{Transport: transport, CheckRedirect: noRedirect},
 		HTTPHeader:   header,
 		Subprotocols: []string{Subprotocol},
 	})
@@ -237,7 +234,8 @@ type problem struct {
 }
 
 // httpError sorts an answer that is no upgrade. 401, 403 and 426 are terminal only with a coordinator's problem body:
-// a proxy or a captive portal that says 403 must not make a machine give up its pairing.
+// a proxy or a captive portal that says 403 must not make a machine give up its pairing. Nor is a nonce that is over:
+// the coordinator may have been restarted since it gave it.
 func httpError(resp *http.Response) error {
 	var p problem
 	if resp.Body != nil {
@@ -253,6 +251,9 @@ func httpError(resp *http.Response) error {
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
+		if p.Code == CodeNonce {
+			return e
+		}
 		return &RevokedError{Code: p.Code, Message: p.Message}
 	case http.StatusUpgradeRequired:
 		return &UpdateRequiredError{MinProtocol: p.Data.MinProtocol, MinVersion: p.Data.MinVersion, Message: p.Message}

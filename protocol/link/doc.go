@@ -14,6 +14,11 @@
 // (stops, *UpdateRequiredError), 429 and 503 "later", with Retry-After in seconds. Without such a body the answer is
 // from something on the way, and the runner tries again (*HTTPError).
 //
+// The credential is a token (rnr_), or a device session (drs_), which a machine makes anew for each connection: it asks
+// with POST /agent/nonce, without a credential, and signs the nonce that it gets with its device key
+// (protocol.SignSession). A nonce is good for a minute and for one session, and of no use to another process of the
+// coordinator: 401 with the code "nonce" says that it is over, and the runner gets another one (*HTTPError).
+//
 // Binary websocket messages carry the yamux session, whose client is the runner. A stream is a sequence of frames:
 //
 //	kind (1 byte), length of the payload (4 bytes, big endian), payload
@@ -56,6 +61,9 @@
 //	cancel           coord.  end this attempt. Not answered.
 //	drain            coord.  no more offers; the close follows; come back after retry_after. Not answered.
 //	status           coord.  a line for the runner's user. Not answered.
+//
+// Hello and heartbeat say the runner's Terms: whose runs its owner lets it take, and why it is paused, if it is. They
+// hold from that message on. Nobody but the runner's own machine says them: no API of the coordinator widens a scope.
 //
 // After the hello the runner sends nothing more here and the coordinator reads nothing: what a runner has to say it says on
 // a stream of its own, so that an idle session costs the coordinator no goroutine that waits for it.

@@ -82,6 +82,9 @@ const (
 	CodeDraining    = "draining"
 	CodeReplaced    = "replaced"
 	CodeTooLarge    = "too_large"
+	// CodeNonce: the nonce that a device session has signed is not, or no longer, good. With another one it is tried
+	// again.
+	CodeNonce = "nonce"
 )
 
 // ChannelClosedError: the coordinator takes no more bytes of this channel (its cap is reached). Returned by a sink, and

@@ -24,7 +24,7 @@ func samples() []message {
 		&Welcome{Protocol: 1, Session: "s", Version: "v", Runner: "rnr_1", Settings: DefaultTiming().settings(),
 			Leases: []LeaseVerdict{{Run: "r", Job: "j", Epoch: 1, Standing: Stands, TTL: Duration(time.Minute)}}},
 		&UpdateRequired{MinProtocol: 2, MinVersion: "2", Message: "m"},
-		&Heartbeat{Leases: []HeldLease{{AttemptRef: ref}}, Pulls: []string{"a"}, Free: 1, Degraded: "d"},
+		&Heartbeat{Leases: []HeldLease{{AttemptRef: ref}}, Pulls: []string{"a"}, Free: 1, Degraded: "d", Terms: Terms{Scope: "owner", Paused: "p"}},
 		&HeartbeatAck{Leases: []LeaseVerdict{{Job: "j", Standing: Stale, Reason: "r"}}, LostPulls: []string{"a"}},
 		&Cancel{Run: "r", Job: "j", Epoch: 1, Reason: "x"},
 		&Drain{RetryAfter: Duration(time.Second), Reason: "x"},

@@ -103,6 +103,16 @@ type Resources struct {
 	MemoryMB int64   `json:"memory_mb,omitempty"`
 }
 
+// Terms are what the owner of a machine lets its runner do, in the hello and anew in each heartbeat.
+type Terms struct {
+	// Scope is whose runs it takes: protocol.RunnerScopeOwner or protocol.RunnerScopeWorkspace. Empty: the first for a
+	// device, and for a runner with a token what it always was.
+	Scope string `json:"scope,omitempty"`
+	// Paused says, for people, why it takes no runs for now, such as "paused by its owner". Empty: it is not paused. A
+	// runner that is does not pull.
+	Paused string `json:"paused,omitempty"`
+}
+
 // Hello is the runner's first message on the control stream.
 type Hello struct {
 	// Protocol is filled in by Dial.
@@ -121,6 +131,7 @@ type Hello struct {
 	Leases []HeldLease `json:"leases,omitempty"`
 	// Instance distinguishes two processes that use one credential. Constant for the life of the process.
 	Instance string `json:"instance,omitempty"`
+	Terms
 }
 
 // Settings are the coordinator's numbers, which the runner follows.
@@ -175,6 +186,7 @@ type Heartbeat struct {
 	Free int `json:"free"`
 	// Degraded says, for people, why the runner takes less than it could. Empty when all is well.
 	Degraded string `json:"degraded,omitempty"`
+	Terms
 }
 
 // HeartbeatAck answers a heartbeat.

@@ -216,6 +216,11 @@ func (l *limits) verdicts(vs []LeaseVerdict) {
 	}
 }
 
+func (l *limits) terms(t *Terms) {
+	l.text("scope", t.Scope)
+	l.text("paused", t.Paused)
+}
+
 // Messages that have nothing to check but their size as a whole.
 func (*started) check() error  { return nil }
 func (*done) check() error     { return nil }
@@ -242,6 +247,7 @@ func (m *Hello) check() error {
 	}
 	l.max("labels", len(m.Labels), MaxLeases)
 	l.size("slots", int64(m.Slots), 1<<16)
+	l.terms(&m.Terms)
 	return l.err
 }
 
@@ -262,6 +268,7 @@ func (m *Heartbeat) check() error {
 	l.held(m.Leases)
 	l.max("pulls", len(m.Pulls), MaxLeases)
 	l.text("degraded", m.Degraded)
+	l.terms(&m.Terms)
 	return l.err
 }
 

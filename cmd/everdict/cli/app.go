@@ -117,7 +117,7 @@ func interrupted(ctx context.Context) int {
 
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(pairArgs(args))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

@@ -23,8 +23,8 @@ var leaseKeys = []string{
 	config.QueueDeadline, config.Aging, config.MaxAttempts, config.PoolMaxConcurrent,
 }
 
-// sessionKeys are about browsers that sign in.
-var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.TrustedProxies}
+// sessionKeys are about browsers that sign in, and what is done with them.
+var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.TrustedProxies, config.PairingDeviceCode}
 
 // launchKeys are about runners that are launched on clusters.
 var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.KubeNetworkPolicy,
@@ -82,7 +82,7 @@ func (a *app) served(ctx context.Context, err error) error {
 func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	o := CoordinatorOptions{
 		Listen: a.cfg.String(config.Listen), RequireAuth: a.cfg.Bool(config.RequireAuth),
-		InsecureListenWithoutAuth: a.cfg.Bool(config.InsecureListen), PoolMaxConcurrent: a.cfg.Int(config.PoolMaxConcurrent),
+		InsecureListenWithoutAuth: a.cfg.Bool(config.InsecureListen), PoolMaxConcurrent: a.cfg.Int(config.PoolMaxConcurrent), NoDeviceCode: !a.cfg.Bool(config.PairingDeviceCode),
 		Lease: LeaseTimings{
 			TTL: a.cfg.Duration(config.LeaseTTL), Heartbeat: a.cfg.Duration(config.Heartbeat),
 			FreezeMargin: a.cfg.Duration(config.FreezeMargin), StartAck: a.cfg.Duration(config.StartAck),

@@ -29,6 +29,8 @@ type Hooks struct {
 	RotateSecretsKey func(ctx context.Context, o CoordinatorOptions) (secret.Rotation, error)
 	// Runner works until ctx is cancelled and then drains.
 	Runner func(ctx context.Context, o RunnerOptions) error
+	// Unpair ends the pairing of the machine that o describes.
+	Unpair func(ctx context.Context, o RunnerOptions) (Unpaired, error)
 	// Doctor finds out what this machine can do as the runner that o describes.
 	Doctor func(ctx context.Context, o RunnerOptions) (doctor.Report, error)
 	// GC removes what dead runners left, or only looks. The report holds also beside an error.
@@ -58,6 +60,8 @@ type CoordinatorOptions struct {
 	SessionIdle, SessionLife time.Duration
 	// TrustedProxies are believed what they say of a request's origin.
 	TrustedProxies []netip.Prefix
+	// NoDeviceCode refuses to pair machines by a code that somebody types in.
+	NoDeviceCode bool
 	// PoolMaxConcurrent is the slot limit of a pool that states none.
 	PoolMaxConcurrent int
 	Launch            LaunchOptions
@@ -104,11 +108,17 @@ type LeaseTimings struct {
 // RunnerOptions is what `everdict runner` was told.
 type RunnerOptions struct {
 	APIURL string
-	CAFile string
+	// APIURLGiven says that somebody gave APIURL. Otherwise a device connects to where it
+	// was paired.
+	APIURLGiven bool
+	CAFile      string
 	// Pair says where the pairing token is: "-" is Stdin, "file:PATH", "fd:N"; on
-	// systems where a program cannot replace itself also the token. Empty: the one
-	// that StateDir holds.
+	// systems where a program cannot replace itself also the token. PairDevice: there is
+	// none, and somebody approves this machine. Empty: what StateDir holds.
 	Pair string
+	// Pairing is called while a machine waits to be approved, Paired when it is.
+	Pairing func(PairingProgress)
+	Paired  func(runner string, account protocol.Account)
 	// PoolToken says where the pool token is, in the same way. Empty: this is a paired
 	// machine.
 	PoolToken string
@@ -127,6 +137,25 @@ type RunnerOptions struct {
 	PassProxy, PassCA bool
 	Log               *slog.Logger
 	Hurry             <-chan struct{}
+}
+
+// PairDevice as RunnerOptions.Pair means that somebody approves the machine.
+const PairDevice = "device"
+
+// PairingProgress is how it stands with a machine that waits to be approved.
+type PairingProgress struct {
+	// Started is set once, at its beginning.
+	Started *protocol.PairingStarted
+	// Until is when it is over.
+	Until time.Time
+}
+
+// Unpaired is what `everdict runner unpair` has done.
+type Unpaired struct {
+	Coordinator string `json:"coordinator"`
+	Runner      string `json:"runner,omitempty"`
+	// NotTold is why the coordinator could not be told; empty: it was.
+	NotTold string `json:"notTold,omitempty"`
 }
 
 // GCOptions is what `everdict runner gc` was told.

@@ -15,11 +15,14 @@ func (a *app) runnerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Run what the coordinator has for this machine",
-		Long: `Connect to the coordinator, pull runs and carry them out. The first start takes the token that everdict
-runners pair gave; it is kept in the state directory, readable by you alone, and later starts need no --pair.
-The token is best given on standard input (--pair -) or in a file; as an argument or a variable it is taken
-over by a fresh image of this program at once, so that no job can read it, but it stays in your shell's
-history.
+		Long: `Connect to the coordinator, pull runs and carry them out. The first start pairs the machine. With --pair alone it
+shows a code and an address: open that in a browser, on whatever machine, sign in, and type the code in. What
+proves from then on who the machine is, is kept in the state directory, readable by you alone; it never leaves
+the machine, and later starts need no --pair. The machine takes your own runs. everdict runner unpair ends it.
+
+A machine that nobody looks at is paired with the token that everdict runners pair gave. The token is best
+given on standard input (--pair -) or in a file; as an argument or a variable it is taken over by a fresh
+image of this program at once, so that no job can read it, but it stays in your shell's history.
 
 With --pool-token the machine is not paired: it joins the pool of a runtime, under an identity of its own that
 it gets from the coordinator. That is for the runners of a Deployment or a service job; see everdict pools.
@@ -30,7 +33,8 @@ back to the queue. A second one gives them back at once.
 
 Exit codes: 0 drained or idle, 3 the drain timeout passed and unfinished runs were given back, 4 revoked,
 expired or never paired, 5 another process uses the same token, 6 too old for the coordinator, 2 any other error.`,
-		Example: `  everdict runners pair --token-file token && everdict runner --pair file:token
+		Example: `  everdict runner --pair --api-url https://everdict.example
+  everdict runners pair --token-file token && everdict runner --pair file:token
   everdict runner --pair - --api-url https://everdict.example < token
   everdict runner --max-concurrent 4 --capabilities git,docker
   everdict runner --pool-token file:/run/secrets/pool-token --exit-when-idle 5m`,
@@ -47,18 +51,20 @@ expired or never paired, 5 another process uses the same token, 6 too old for th
 			if a.hooks.Runner == nil {
 				return errNoHook(cmd)
 			}
+			o.Pairing, o.Paired = a.pairing(), a.paired
 			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
 		},
 	}
 	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.PoolToken, config.ExitWhenIdle, config.MaxConcurrent, config.WorkDir, config.StateDir,
 		config.Capabilities, config.DrainTimeout, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat}, sandboxKeys...)...)
-	cmd.AddCommand(a.runnerGC())
+	cmd.Flags().Lookup("pair").NoOptDefVal = PairDevice
+	cmd.AddCommand(a.runnerGC(), a.runnerUnpair())
 	return cmd
 }
 
 func (a *app) runnerOptions() (RunnerOptions, error) {
 	o := RunnerOptions{
-		APIURL: a.cfg.String(config.APIURL), CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), PoolToken: a.poolToken(), Stdin: a.in,
+		APIURL: a.cfg.String(config.APIURL), APIURLGiven: a.cfg.Source(config.APIURL) != config.FromDefault, CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), PoolToken: a.poolToken(), Stdin: a.in,
 		ExitWhenIdle:  a.cfg.Duration(config.ExitWhenIdle),
 		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
 		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),

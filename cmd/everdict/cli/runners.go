@@ -226,6 +226,8 @@ func (a *app) printRunners(runners []protocol.Runner) {
 		switch {
 		case r.UpdateRequired && r.LastSeenAt != nil:
 			state = p.red("update it")
+		case r.Online && r.Paused != "":
+			state = p.yellow("paused")
 		case r.Online:
 			state = p.green("online")
 		case r.LastSeenAt == nil:
@@ -235,18 +237,24 @@ func (a *app) printRunners(runners []protocol.Runner) {
 		if r.Slots > 0 {
 			slots = fmt.Sprintf("%d/%d", r.Busy, r.Slots)
 		}
-		note := ""
+		note, owner := "", ownerOf(r.Owner)
 		if r.Status != nil {
 			note = r.Status.Text
 			if r.Status.Level != "info" {
 				note = r.Status.Level + ": " + note
 			}
 		}
+		if r.Paused != "" {
+			note = r.Paused
+		}
+		if r.Scope == protocol.RunnerScopeWorkspace {
+			owner += ", for the workspace"
+		}
 		system := r.OS
 		if r.Arch != "" {
 			system += "/" + r.Arch
 		}
-		rows = append(rows, []string{cell(r.ID), cell(r.Label), cell(ownerOf(r.Owner)), state, slots, cell(system), cell(strings.Join(r.Capabilities, ",")), a.agoPtr(r.LastSeenAt), cell(r.Version), cell(note)})
+		rows = append(rows, []string{cell(r.ID), cell(r.Label), cell(owner), state, slots, cell(system), cell(strings.Join(r.Capabilities, ",")), a.agoPtr(r.LastSeenAt), cell(r.Version), cell(note)})
 	}
 	writeTable(a.out, []string{"ID", "LABEL", "OWNER", "STATE", "BUSY", "SYSTEM", "OFFERS", "LAST SEEN", "VERSION", "NOTE"}, rows)
 }

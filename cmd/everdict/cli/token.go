@@ -14,7 +14,7 @@ const fromVariable = "env"
 
 // literalToken reports whether the source of a token is the token.
 func literalToken(source string) bool {
-	if source == "" || source == "-" || strings.HasPrefix(source, "file:") {
+	if source == "" || source == "-" || source == PairDevice || strings.HasPrefix(source, "file:") {
 		return false
 	}
 	n, isFD := strings.CutPrefix(source, "fd:")

@@ -63,6 +63,7 @@ const (
 	SessionIdle       = "coordinator.session_idle"
 	SessionLife       = "coordinator.session_life"
 	TrustedProxies    = "coordinator.trusted_proxies"
+	PairingDeviceCode = "coordinator.pairing_device_code"
 	LeaseTTL          = "coordinator.lease_ttl"
 	Heartbeat         = "coordinator.heartbeat"
 	FreezeMargin      = "coordinator.freeze_margin"
@@ -135,6 +136,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{SessionIdle, "session-idle", "EVERDICT_SESSION_IDLE", Duration, "12h", false, "how long a browser that does nothing stays signed in"},
 		{SessionLife, "session-life", "EVERDICT_SESSION_LIFE", Duration, "168h", false, "how long a browser stays signed in whatever it does"},
 		{TrustedProxies, "trusted-proxies", "EVERDICT_TRUSTED_PROXIES", List, "127.0.0.0/8,::1/128", false, "addresses of reverse proxies whose X-Forwarded headers are believed"},
+		{PairingDeviceCode, "pairing-device-code", "EVERDICT_PAIRING_DEVICE_CODE", Bool, "true", false, "machines without a browser may be paired by a code that somebody types in"},
 		{LeaseTTL, "lease-ttl", "EVERDICT_LEASE_TTL", Duration, "60s", false, "how long a runner holds a run without a heartbeat"},
 		{Heartbeat, "heartbeat", "EVERDICT_HEARTBEAT", Duration, "10s", false, "how often a runner reports"},
 		{FreezeMargin, "freeze-margin", "EVERDICT_FREEZE_MARGIN", Duration, "10s", false, "how long before the end of its lease a runner that cannot renew freezes the run"},
@@ -154,7 +156,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{TrustZones, "trust-zones", "EVERDICT_TRUST_ZONES", String, "runtime-declared", false, "how launched runners of workspaces are kept apart: runtime-declared, or per-tenant (a namespace and a hardened container runtime for each)"},
 		{TrustZoneRuntime, "trust-zone-runtime", "EVERDICT_TRUST_ZONE_RUNTIME", String, "runsc", false, "container runtime under per-tenant for runtimes that name none"},
 
-		{Pair, "pair", PairEnv, String, "", true, "pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: the one stored before"},
+		{Pair, "pair", PairEnv, String, "", true, "alone: pair this machine by a code that you type in on the coordinator's page; or a pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: as it was paired before"},
 		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},
 		{MaxConcurrent, "max-concurrent", "EVERDICT_MAX_CONCURRENT", Int, "1", false, "runs at a time on this machine"},
 		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
