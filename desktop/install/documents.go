@@ -104,8 +104,8 @@ func Unit(executable string) (string, error) {
 	if executable == "" || executable[0] != '/' || strings.ContainsFunc(executable, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("%w: %q: want an absolute one, without control characters", ErrPath, executable)
 	}
-	// "%" begins a specifier, "$" a variable; in quotes, "\" an escape.
-	quoted := strings.NewReplacer("%", "%%", "$", "$$", `\`, `\\`, `"`, `\"`).Replace(executable)
+	// "%" begins a specifier and "\" an escape; "$" stands for itself in the first word.
+	quoted := strings.NewReplacer("%", "%%", `\`, `\\`, `"`, `\"`).Replace(executable)
 	if strings.ContainsAny(executable, " \t\"'\\;") {
 		quoted = `"` + quoted + `"`
 	}

@@ -51,3 +51,27 @@ func TestLinkOpensTheApp(t *testing.T) {
 		t.Errorf("the app was started with %q, want %q", got, want)
 	}
 }
+
+// TestUnitVerify asks systemd, where it is installed.
+func TestUnitVerify(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Logf("systemd is not installed here: %v", err)
+		return
+	}
+	dir := t.TempDir()
+	// The program that a unit starts has to be there, under a name with all that is quoted.
+	exe := filepath.Join(dir, `a b%c$d`)
+	if err := os.WriteFile(exe, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, UnitFile)
+	if err := os.WriteFile(file, []byte(must(Unit(exe))(t)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(program, "verify", "--man=no", file).CombinedOutput()
+	if err != nil || strings.Contains(string(out), UnitFile) {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
