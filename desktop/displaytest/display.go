@@ -10,11 +10,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
-)
 
-// Patience is how long a wait may take before it has failed; a busy machine needs some.
-const Patience = 60 * time.Second
+	"github.com/everdict/everdict/desktop/eventually"
+)
 
 // Display is a screen.
 type Display struct {
@@ -44,7 +42,7 @@ func Start(t testing.TB) *Display {
 	manager.Env = d.Environ(os.Environ())
 	start(t, manager)
 	// The window manager is there when it says so on the root window.
-	d.wait(t, "the window manager", func() error {
+	eventually.Nil(t, "the window manager", func() error {
 		out, err := d.command("xprop", "-root", "_NET_SUPPORTING_WM_CHECK").Output()
 		if err == nil && !bytes.Contains(out, []byte("window id")) {
 			err = fmt.Errorf("the root window says %q", out)
@@ -86,7 +84,7 @@ func (d *Display) command(name string, args ...string) *exec.Cmd {
 func (d *Display) Window(t testing.TB, class string) string {
 	t.Helper()
 	var id string
-	d.wait(t, "a window of class "+class, func() error {
+	eventually.Nil(t, "a window of class "+class, func() error {
 		out, err := d.command("xdotool", "search", "--onlyvisible", "--class", "^"+class+"$").Output()
 		if ids := strings.Fields(string(out)); len(ids) > 0 {
 			id = ids[len(ids)-1]
@@ -114,24 +112,6 @@ func (d *Display) CloseWindow(t testing.TB, id string) {
 	for _, args := range [][]string{{"windowactivate", "--sync", id}, {"key", "--clearmodifiers", "alt+F4"}} {
 		if out, err := d.command("xdotool", args...).CombinedOutput(); err != nil {
 			t.Fatalf("xdotool %q: %v\n%s", args, err, out)
-		}
-	}
-}
-
-func (d *Display) wait(t testing.TB, what string, condition func() error) {
-	t.Helper()
-	deadline := time.After(Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s: %v", Patience, what, err)
 		}
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"image"
 	"image/color"
-	"image/png"
 	"math"
+
+	"github.com/everdict/everdict/desktop/drawing"
 )
 
 // The app's icon: a tick, the verdict, on a square with round corners. All sizes are drawn
@@ -21,7 +21,7 @@ var (
 	iconGround = color.NRGBA{0x1f, 0x3a, 0x5f, 0xff}
 	iconTick   = color.NRGBA{0xf4, 0xf7, 0xfb, 0xff}
 	// The tick goes through these points.
-	iconPoints = [3][2]float64{{0.25, 0.53}, {0.43, 0.70}, {0.76, 0.32}}
+	iconPoints = [3]drawing.Point{{X: 0.25, Y: 0.53}, {X: 0.43, Y: 0.70}, {X: 0.76, Y: 0.32}}
 )
 
 // IconSizes are those that themes of icons have directories for.
@@ -30,7 +30,7 @@ var IconSizes = []int{16, 24, 32, 48, 64, 128, 256}
 // IconSVG is the icon as an SVG file.
 func IconSVG() string {
 	const width = 256
-	at := func(p [2]float64) string { return fmt.Sprintf("%.4g %.4g", p[0]*width, p[1]*width) }
+	at := func(p drawing.Point) string { return fmt.Sprintf("%.4g %.4g", p.X*width, p.Y*width) }
 	hex := func(c color.NRGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
 	return fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%[1]d" viewBox="0 0 %[1]d %[1]d">
@@ -42,49 +42,22 @@ func IconSVG() string {
 
 // IconPNG is the icon as a PNG file, size pixels wide and high.
 func IconPNG(size int) []byte {
-	const samples = 6
-	img := image.NewNRGBA(image.Rect(0, 0, size, size))
-	for py := range size {
-		for px := range size {
-			ground, tick := 0, 0
-			for s := range samples * samples {
-				x := (float64(px) + (float64(s%samples)+0.5)/samples) / float64(size)
-				y := (float64(py) + (float64(s/samples)+0.5)/samples) / float64(size)
-				switch {
-				case !inSquare(x, y):
-				case nearLine(x, y, iconPoints[0], iconPoints[1]) || nearLine(x, y, iconPoints[1], iconPoints[2]):
-					tick++
-				default:
-					ground++
-				}
-			}
-			if ground+tick == 0 {
-				continue
-			}
-			mix := func(a, b uint8) uint8 { return uint8((int(a)*ground + int(b)*tick) / (ground + tick)) }
-			img.SetNRGBA(px, py, color.NRGBA{
-				mix(iconGround.R, iconTick.R), mix(iconGround.G, iconTick.G), mix(iconGround.B, iconTick.B),
-				uint8(255 * (ground + tick) / (samples * samples)),
-			})
+	return drawing.PNG(drawing.Image(size, func(x, y float64) color.NRGBA {
+		p := drawing.Point{X: x, Y: y}
+		switch {
+		case !inSquare(x, y):
+			return color.NRGBA{}
+		case drawing.NearLine(p, iconPoints[0], iconPoints[1], iconStroke/2), drawing.NearLine(p, iconPoints[1], iconPoints[2], iconStroke/2):
+			return iconTick
 		}
-	}
-	var b bytes.Buffer
-	if err := png.Encode(&b, img); err != nil {
-		panic(err) // the image is ours, and a buffer takes everything
-	}
-	return b.Bytes()
+		return iconGround
+	}))
 }
 
 func inSquare(x, y float64) bool {
 	dx := max(iconCorner-x, x-(1-iconCorner), 0)
 	dy := max(iconCorner-y, y-(1-iconCorner), 0)
 	return math.Hypot(dx, dy) <= iconCorner
-}
-
-func nearLine(x, y float64, a, b [2]float64) bool {
-	dx, dy := b[0]-a[0], b[1]-a[1]
-	t := min(1, max(0, ((x-a[0])*dx+(y-a[1])*dy)/(dx*dx+dy*dy)))
-	return math.Hypot(x-a[0]-t*dx, y-a[1]-t*dy) <= iconStroke/2
 }
 
 // IconICNS is the icon as macOS wants it: PNGs, each with a type that says its size.

@@ -1,11 +1,6 @@
 package install
 
-import (
-	"cmp"
-	"context"
-	"maps"
-	"slices"
-)
+import "context"
 
 // system is how one system is installed on.
 type system interface {
@@ -31,5 +26,3 @@ func atLogin(ctx context.Context, cfg Config, on bool) (Report, error) {
 func startsAtLogin(ctx context.Context, cfg Config) (bool, error) {
 	return here(cfg).startsAtLogin(ctx)
 }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

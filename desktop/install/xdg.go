@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // xdg installs by the specifications of freedesktop.org. It is tested on every system and
@@ -22,13 +25,15 @@ func (x xdg) unit() string        { return filepath.Join(x.ConfigHome, "systemd"
 
 // Icons are the files of the icon by their paths below a directory such as
 // /usr/share/icons.
-func Icons() map[string][]byte {
+func Icons() map[string][]byte { return maps.Clone(drawIcons()) }
+
+var drawIcons = sync.OnceValue(func() map[string][]byte {
 	files := map[string][]byte{"hicolor/scalable/apps/" + IconName + ".svg": []byte(IconSVG())}
 	for _, size := range IconSizes {
 		files[fmt.Sprintf("hicolor/%[1]dx%[1]d/apps/%[2]s.png", size, IconName)] = IconPNG(size)
 	}
 	return files
-}
+})
 
 func (x xdg) install(context.Context) (rep Report, err error) {
 	entry, err := DesktopEntry(x.Executable)
@@ -54,7 +59,7 @@ func (x xdg) install(context.Context) (rep Report, err error) {
 			return rep, err
 		}
 		icons := Icons()
-		for _, name := range sortedKeys(icons) {
+		for _, name := range slices.Sorted(maps.Keys(icons)) {
 			if err := r.place(&rep, filepath.Join(x.DataHome, "icons", filepath.FromSlash(name)), icons[name]); err != nil {
 				return rep, err
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/everdict/everdict/desktop/eventually"
 	"github.com/everdict/everdict/desktop/sessionbus/bustest"
 )
 
@@ -57,7 +58,7 @@ func next(t *testing.T, notes <-chan bustest.Note) bustest.Note {
 	select {
 	case n := <-notes:
 		return n
-	case <-time.After(bustest.Patience):
+	case <-time.After(eventually.Patience):
 		t.Fatal("no notification came")
 		return bustest.Note{}
 	}

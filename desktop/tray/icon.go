@@ -1,12 +1,11 @@
 package tray
 
 import (
-	"bytes"
-	"encoding/binary"
 	"image"
 	"image/color"
-	"image/png"
 	"math"
+
+	"github.com/everdict/everdict/desktop/drawing"
 )
 
 // Icon is what the icon says. Each differs from the others by its shape, so that it can
@@ -75,7 +74,9 @@ func (i Icon) inside(x, y float64) bool {
 	case Connected:
 		return r <= outer && r >= inner
 	case Idle:
-		tick := stroke(x, y, 0.27, 0.52, 0.43, 0.68, 0.075) || stroke(x, y, 0.43, 0.68, 0.73, 0.35, 0.075)
+		p, corner := drawing.Point{X: x, Y: y}, drawing.Point{X: 0.43, Y: 0.68}
+		const half = 0.075
+		tick := drawing.NearLine(p, drawing.Point{X: 0.27, Y: 0.52}, corner, half) || drawing.NearLine(p, corner, drawing.Point{X: 0.73, Y: 0.35}, half)
 		return r <= outer && !tick
 	case Running:
 		// A triangle that points to the right.
@@ -94,72 +95,25 @@ func (i Icon) inside(x, y float64) bool {
 	return r <= outer && r >= inner && !gap
 }
 
-// stroke says whether the point is within half of the line from a to b.
-func stroke(x, y, ax, ay, bx, by, half float64) bool {
-	dx, dy := bx-ax, by-ay
-	t := ((x-ax)*dx + (y-ay)*dy) / (dx*dx + dy*dy)
-	t = min(1, max(0, t))
-	return math.Hypot(x-ax-t*dx, y-ay-t*dy) <= half
-}
-
-// Image draws the icon, size pixels wide and high. Each pixel is as opaque as the part of
-// it that is covered, from 8 times 8 samples.
+// Image draws the icon, size pixels wide and high.
 func (i Icon) Image(size int) *image.NRGBA {
-	const samples = 8
-	img := image.NewNRGBA(image.Rect(0, 0, size, size))
 	fill := i.fill()
-	for py := range size {
-		for px := range size {
-			hit := 0
-			for s := range samples * samples {
-				x := (float64(px) + (float64(s%samples)+0.5)/samples) / float64(size)
-				y := (float64(py) + (float64(s/samples)+0.5)/samples) / float64(size)
-				if i.inside(x, y) {
-					hit++
-				}
-			}
-			c := fill
-			c.A = uint8(255 * hit / (samples * samples))
-			img.SetNRGBA(px, py, c)
+	return drawing.Image(size, func(x, y float64) color.NRGBA {
+		if i.inside(x, y) {
+			return fill
 		}
-	}
-	return img
+		return color.NRGBA{}
+	})
 }
 
 // PNG is the icon as a PNG file.
-func (i Icon) PNG(size int) []byte {
-	var b bytes.Buffer
-	if err := png.Encode(&b, i.Image(size)); err != nil {
-		panic(err) // the image is ours, and a buffer takes everything
-	}
-	return b.Bytes()
-}
+func (i Icon) PNG(size int) []byte { return drawing.PNG(i.Image(size)) }
 
-// ICO is the icon as an ICO file that holds it in several sizes, as PNGs, which Windows
-// reads since Vista.
+// ICO is the icon as an ICO file that holds it in several sizes.
 func (i Icon) ICO(sizes ...int) []byte {
-	images := make([][]byte, len(sizes))
+	pictures := make([]image.Image, len(sizes))
 	for n, size := range sizes {
-		images[n] = i.PNG(size)
+		pictures[n] = i.Image(size)
 	}
-	return ICO(images, sizes)
-}
-
-// ICO makes an ICO file of square PNGs of these sizes, at most 256.
-func ICO(images [][]byte, sizes []int) []byte {
-	const header, entry = 6, 16
-	var b bytes.Buffer
-	le := func(v any) { _ = binary.Write(&b, binary.LittleEndian, v) } // into a buffer
-	le([3]uint16{0, 1, uint16(len(images))})
-	offset := uint32(header + entry*len(images))
-	for n, img := range images {
-		b.Write([]byte{byte(sizes[n]), byte(sizes[n]), 0, 0}) // 256 is written as 0
-		le([2]uint16{1, 32})
-		le([2]uint32{uint32(len(img)), offset})
-		offset += uint32(len(img))
-	}
-	for _, img := range images {
-		b.Write(img)
-	}
-	return b.Bytes()
+	return drawing.ICO(pictures...)
 }

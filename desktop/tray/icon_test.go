@@ -1,10 +1,7 @@
 package tray
 
 import (
-	"bytes"
-	"encoding/binary"
 	"image/color"
-	"image/png"
 	"math"
 	"testing"
 )
@@ -59,26 +56,6 @@ func TestIconsDifferByShape(t *testing.T) {
 					t.Errorf("at %d pixels %v and %v differ in %d of %d pixels, want 9 per cent", size, a, b, differ, covered)
 				}
 			}
-		}
-	}
-}
-
-func TestICO(t *testing.T) {
-	t.Parallel()
-	sizes := []int{16, 32, 256}
-	ico := Running.ICO(sizes...)
-	if kind, n := binary.LittleEndian.Uint16(ico[2:]), binary.LittleEndian.Uint16(ico[4:]); kind != 1 || int(n) != len(sizes) {
-		t.Fatalf("the file is of kind %d with %d pictures, want an icon with %d", kind, n, len(sizes))
-	}
-	for n, size := range sizes {
-		entry := ico[6+16*n:]
-		length, offset := binary.LittleEndian.Uint32(entry[8:]), binary.LittleEndian.Uint32(entry[12:])
-		img, err := png.Decode(bytes.NewReader(ico[offset : offset+length]))
-		if err != nil {
-			t.Fatalf("picture %d: %v", n, err)
-		}
-		if img.Bounds().Dx() != size || int(entry[0]) != size%256 {
-			t.Errorf("picture %d is %d wide and called %d, want %d", n, img.Bounds().Dx(), entry[0], size)
 		}
 	}
 }

@@ -20,6 +20,8 @@ type shown struct {
 	state  State
 	any    bool
 	lines  []*line
+
+	passing sync.WaitGroup // what runs beside Run
 }
 
 // line is one item of the menu that is shown.
@@ -149,12 +151,29 @@ func (s *shown) follow(states <-chan State, gone <-chan struct{}) error {
 	}
 }
 
-// first waits for the first state.
-func first(ctx context.Context, states <-chan State) (State, bool) {
+// prepare waits for the first state and begins to pass on what is clicked, until end. It
+// returns nil if ctx ended before.
+func prepare(ctx context.Context, cfg Config) (s *shown, begin State, end func()) {
 	select {
-	case s, ok := <-states:
-		return s, ok
+	case first, ok := <-cfg.States:
+		if !ok { // there never will be anything to show
+			<-ctx.Done()
+			return nil, begin, nil
+		}
+		begin = first
 	case <-ctx.Done():
-		return State{}, false
+		return nil, begin, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	s = &shown{ctx: ctx, clicks: newClicks(cfg)}
+	s.passing.Go(func() { s.clicks.run(ctx) })
+	var activated func()
+	if cfg.Activated != nil {
+		activated = func() { s.clicks.activated(ctx) }
+	}
+	systray.SetOnTapped(activated)
+	return s, begin, func() {
+		cancel()
+		s.passing.Wait()
 	}
 }

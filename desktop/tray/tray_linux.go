@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"fyne.io/systray"
 	"github.com/godbus/dbus/v5"
@@ -62,42 +61,30 @@ func run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	probe.Close()
-	begin, ok := first(ctx, cfg.States)
-	if !ok {
-		<-ctx.Done()
+	s, begin, end := prepare(ctx, cfg)
+	if s == nil {
 		return nil
 	}
+	defer end()
 	// The connection that the library is going to use: its end is the end of the tray.
 	conn, err := dbus.SessionBus()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrNoBus, err)
 	}
 	defer conn.Close()
-
-	ctx, cancel := context.WithCancel(ctx)
-	var passing sync.WaitGroup
-	defer passing.Wait()
-	defer cancel()
-	s := &shown{ctx: ctx, clicks: newClicks(cfg)}
-	passing.Go(func() { s.clicks.run(ctx) })
-
-	var activated func()
-	if cfg.Activated != nil {
-		activated = func() { s.clicks.activated(ctx) }
+	appeared, err := hosts(conn)
+	if err != nil {
+		return fmt.Errorf("%w: watch for panels: %w", ErrNoBus, err)
 	}
-	systray.SetOnTapped(activated)
+
 	built := make(chan struct{})
 	// All is in place before the item is on the bus. The menu is only read once it is
 	// built: the library holds the panel's question until then.
 	start, _ := systray.RunWithExternalLoop(func() { <-built }, nil)
 	s.show(begin)
 	close(built)
-	appeared, err := hosts(conn)
-	if err != nil {
-		return fmt.Errorf("%w: watch for panels: %w", ErrNoBus, err)
-	}
 	start()
-	passing.Go(func() { register(ctx, conn, appeared) })
+	s.passing.Go(func() { register(s.ctx, conn, appeared) })
 	// The library's own end is not called: it closes the same connection, and panics if it
 	// has none.
 	return s.follow(cfg.States, conn.Context().Done())

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/everdict/everdict/desktop/eventually"
 	"github.com/everdict/everdict/desktop/sessionbus/bustest"
 )
 
@@ -130,7 +131,7 @@ func (p *process) want(line string) {
 		if got != line {
 			p.t.Fatalf("the app said %q, want %q", got, line)
 		}
-	case <-time.After(bustest.Patience):
+	case <-time.After(eventually.Patience):
 		p.t.Fatalf("the app did not say %q", line)
 	}
 }
@@ -190,7 +191,7 @@ func TestMenu(t *testing.T) {
 	if resume.ID != id {
 		t.Errorf("the line that changed its text was made anew (%d, then %d): an open menu would close", id, resume.ID)
 	}
-	bustest.Wait(t, "the paused icon", func() error {
+	eventually.Nil(t, "the paused icon", func() error {
 		l, err := tray.Look()
 		if err == nil && (l.Tooltip != "paused" || l.Pixels != argb(Paused)) {
 			err = fmt.Errorf("tooltip %q, paused picture: %v", l.Tooltip, l.Pixels == argb(Paused))
@@ -210,7 +211,7 @@ func TestMenu(t *testing.T) {
 
 	p.in.Close()
 	p.want("ended <nil>")
-	bustest.Wait(t, "the icon to go", tray.Gone)
+	eventually.Nil(t, "the icon to go", tray.Gone)
 }
 
 // argb is a picture as it is on the bus: with premultiplied colours.
@@ -245,7 +246,7 @@ func TestEveryClick(t *testing.T) {
 		select {
 		case line := <-p.lines:
 			got[line]++
-		case <-time.After(bustest.Patience):
+		case <-time.After(eventually.Patience):
 			t.Fatalf("of %d clicks each on open and quit these came: %v", rounds, got)
 		}
 	}
@@ -261,7 +262,7 @@ func TestPanelThatComesLate(t *testing.T) {
 	p.show(state(Idle, "idle"))
 	conn := bus.Connect(t)
 	name := fmt.Sprintf("org.kde.StatusNotifierItem-%d-1", p.cmd.Process.Pid)
-	bustest.Wait(t, "the icon to be on the bus", func() error {
+	eventually.Nil(t, "the icon to be on the bus", func() error {
 		var owned bool
 		err := conn.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, name).Store(&owned)
 		if err == nil && !owned {
@@ -271,7 +272,7 @@ func TestPanelThatComesLate(t *testing.T) {
 	})
 	p.show(state(Running, "running"))
 	tray := bus.Panel(t).Tray(t)
-	bustest.Wait(t, "the running icon", func() error {
+	eventually.Nil(t, "the running icon", func() error {
 		l, err := tray.Look()
 		if err == nil && (l.Tooltip != "running" || l.Pixels != argb(Running)) {
 			err = fmt.Errorf("tooltip %q, running picture: %v", l.Tooltip, l.Pixels == argb(Running))
@@ -305,7 +306,7 @@ func TestBusThatGoes(t *testing.T) {
 		if !strings.HasPrefix(line, "ended "+ErrNoBus.Error()) {
 			t.Errorf("without its bus the tray %s, want %v", line, ErrNoBus)
 		}
-	case <-time.After(bustest.Patience):
+	case <-time.After(eventually.Patience):
 		t.Fatal("the app did not end")
 	}
 }
@@ -337,7 +338,7 @@ func TestRunAgain(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("round %d: the tray ended with %v", round, err)
 		}
-		bustest.Wait(t, "the icon to go", tray.Gone)
+		eventually.Nil(t, "the icon to go", tray.Gone)
 	}
 }
 

@@ -47,23 +47,11 @@ func run(ctx context.Context, cfg Config) error {
 	if used {
 		return errors.New("on Windows the tray can be shown once in a process's life")
 	}
-	begin, ok := first(ctx, cfg.States)
-	if !ok {
-		<-ctx.Done()
+	s, begin, end := prepare(ctx, cfg)
+	if s == nil {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var passing sync.WaitGroup
-	defer passing.Wait()
-	defer cancel()
-	s := &shown{ctx: ctx, clicks: newClicks(cfg)}
-	passing.Go(func() { s.clicks.run(ctx) })
-
-	var activated func()
-	if cfg.Activated != nil {
-		activated = func() { s.clicks.activated(ctx) }
-	}
-	systray.SetOnTapped(activated)
+	defer end()
 	ready, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/desktop/displaytest"
+	"github.com/everdict/everdict/desktop/eventually"
 )
 
 // page is what a window shows: it takes each token once.
@@ -64,7 +65,7 @@ func (p *page) wantFetch(t *testing.T, token string) {
 		if got != token {
 			t.Fatalf("the page was fetched with %q, want %q", got, token)
 		}
-	case <-time.After(displaytest.Patience):
+	case <-time.After(eventually.Patience):
 		t.Fatalf("the page was not fetched with %q", token)
 	}
 }
@@ -73,7 +74,7 @@ func wantDone(t *testing.T, p *Process) {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(displaytest.Patience):
+	case <-time.After(eventually.Patience):
 		t.Fatal("the window is closed, and its process goes on")
 	}
 }
@@ -212,7 +213,7 @@ func TestAppMode(t *testing.T) {
 	_ = w.cmd.Process.Kill()
 	wantDone(t, w)
 	for _, pid := range browser {
-		waitFor(t, fmt.Sprintf("browser process %d to end", pid), func() bool { return !running(pid) })
+		eventually.Nil(t, fmt.Sprintf("browser process %d to end", pid), func() error { return ended(pid) })
 	}
 }
 
@@ -341,11 +342,13 @@ func children(t *testing.T, pid int) []int {
 	return pids
 }
 
-// running says whether the process is there and not just waiting for its parent to look.
-func running(pid int) bool {
+// ended says nil if the process has, or just waits for its parent to look.
+func ended(pid int) error {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := bytes.Cut(b, []byte(") "))
-	return err == nil && !bytes.HasPrefix(rest, []byte("Z"))
+	if _, rest, _ := bytes.Cut(b, []byte(") ")); err != nil || bytes.HasPrefix(rest, []byte("Z")) {
+		return nil
+	}
+	return fmt.Errorf("it is there: %s", b)
 }
 
 // deadPid is the id of a process that has ended.
@@ -359,18 +362,4 @@ func deadPid(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return p.Pid
-}
-
-func waitFor(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(displaytest.Patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s", displaytest.Patience, what)
-		}
-	}
 }

@@ -11,13 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/godbus/dbus/v5"
 )
-
-// Patience is how long a wait may take before it has failed; a busy machine needs some.
-const Patience = 30 * time.Second
 
 // Bus is a session bus that nobody else is on.
 type Bus struct {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+
+	"github.com/everdict/everdict/desktop/eventually"
 )
 
 const (
@@ -66,7 +68,7 @@ func (p *Panel) Tray(t testing.TB) *Tray {
 		}
 		tray.menu = p.conn.Object(r.Sender, path)
 		return tray
-	case <-time.After(Patience):
+	case <-time.After(eventually.Patience):
 		t.Fatal("no tray icon came to the panel")
 		return nil
 	}
@@ -165,7 +167,7 @@ func lines(children []dbus.Variant) ([]Line, error) {
 func (tr *Tray) Find(t testing.TB, labels ...string) Line {
 	t.Helper()
 	var found Line
-	Wait(t, fmt.Sprintf("a menu with %q", labels), func() error {
+	eventually.Nil(t, fmt.Sprintf("a menu with %q", labels), func() error {
 		at, err := tr.Menu()
 		if err != nil {
 			return err
@@ -215,23 +217,4 @@ func (tr *Tray) Gone() error {
 		return fmt.Errorf("%s is on the bus", tr.item.Destination())
 	}
 	return nil
-}
-
-// Wait asks until the condition returns nil, and fails with what it last said.
-func Wait(t testing.TB, what string, condition func() error) {
-	t.Helper()
-	deadline := time.After(Patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("waited %v for %s: %v", Patience, what, err)
-		}
-	}
 }
