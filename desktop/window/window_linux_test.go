@@ -27,6 +27,7 @@ type page struct {
 	mu      sync.Mutex
 	minted  int
 	fetched chan string // tokens, as they are used
+	leave   string      // where the page goes by itself
 }
 
 func newPage(t *testing.T) *page {
@@ -44,6 +45,11 @@ func newPage(t *testing.T) *page {
 		p.fetched <- r.URL.Query().Get("token")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		fmt.Fprint(w, "<!doctype html><title>page</title><p>it is shown</p>")
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.leave != "" {
+			fmt.Fprintf(w, "<script>location.href = %q</script>", p.leave)
+		}
 	})}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
@@ -170,6 +176,49 @@ func TestWebView(t *testing.T) {
 	})
 }
 
+// TestLinkOutOfThePage: it opens in the default browser, and the window stays at the page.
+func TestLinkOutOfThePage(t *testing.T) {
+	d, p := displaytest.Start(t), newPage(t)
+	bin := newBin(t)
+	bin.script("xdg-open", "echo \"$1\" > "+bin.dir+"/part && mv "+bin.dir+"/part "+bin.dir+"/opened\n")
+	p.leave = "https://everdict.example/runs/run_1?x=1#y"
+	cfg, _ := config(t, bin.environ(d), p, WebView)
+	w := open(t, cfg)
+	p.wantFetch(t, "secret-1-of-the-page")
+	eventually.Nil(t, "the link to be opened", func() error {
+		b, err := os.ReadFile(bin.dir + "/opened")
+		if err == nil && string(b) != p.leave+"\n" {
+			err = fmt.Errorf("xdg-open was given %q, want %q", b, p.leave)
+		}
+		return err
+	})
+	select {
+	case <-w.Done():
+		t.Errorf("the window is gone: %v", w.Err())
+	default:
+	}
+}
+
+// bin is a directory of programs that is looked into first.
+type bin struct {
+	t   *testing.T
+	dir string
+}
+
+func newBin(t *testing.T) bin { return bin{t, t.TempDir()} }
+
+func (b bin) script(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b bin) environ(d *displaytest.Display) []string {
+	environ := slices.DeleteFunc(d.Environ(os.Environ()), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
+	return append(environ, "PATH="+b.dir+":/usr/bin:/bin")
+}
+
 func TestAppMode(t *testing.T) {
 	d, p := displaytest.Start(t), newPage(t)
 	cfg, _ := config(t, d.Environ(os.Environ()), p, App)
@@ -221,28 +270,22 @@ func TestNextWay(t *testing.T) {
 	d, p := displaytest.Start(t), newPage(t)
 
 	// A browser that does not start, and xdg-open that keeps what it was given.
-	bin := t.TempDir()
-	script := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	script("chromium", "exit 7\n")
-	script("xdg-open", "printf '%s\\n' \"$#\" \"$1\" > "+filepath.Join(bin, "opened")+"\n")
-	environ := slices.DeleteFunc(d.Environ(os.Environ()), func(kv string) bool { return strings.HasPrefix(kv, "PATH=") })
-	environ = append(environ, "PATH="+bin+":/usr/bin:/bin")
+	bin := newBin(t)
+	bin.script("chromium", "exit 7\n")
+	bin.script("xdg-open", "printf '%s\\n' \"$#\" \"$1\" > "+filepath.Join(bin.dir, "opened")+"\n")
+	environ := bin.environ(d)
 	cfg, _ := config(t, environ, p, App, Browser)
 	w := open(t, cfg)
 	wantDone(t, w)
 	if w.Kind() != Browser || w.Tracked() || w.Err() != nil {
 		t.Errorf("the window is %q, tracked %v, %v, want a tab of the default browser", w.Kind(), w.Tracked(), w.Err())
 	}
-	b, err := os.ReadFile(filepath.Join(bin, "opened"))
+	b, err := os.ReadFile(filepath.Join(bin.dir, "opened"))
 	if want := fmt.Sprintf("1\nhttp://%s/?token=secret-2-of-the-page\n", p.addr); err != nil || string(b) != want {
 		t.Errorf("xdg-open was given %q (%v), want one argument with an address of its own: %q", b, err, want)
 	}
 
-	script("xdg-open", "exit 3\n")
+	bin.script("xdg-open", "exit 3\n")
 	cfg, _ = config(t, environ, p, App, Browser)
 	w = open(t, cfg) // the browser was started, and failed afterwards
 	wantDone(t, w)
