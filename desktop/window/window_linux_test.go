@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -88,9 +89,35 @@ func wantDone(t *testing.T, p *Process) {
 // chromiumArgs are what Chromium needs as root and on a machine without a GPU.
 var chromiumArgs = []string{"--no-sandbox", "--test-type", "--disable-gpu", "--disable-quic", "--disable-component-update"}
 
+// programDir has the app as it is shipped: without cgo, which purego does another way.
+var programDir string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programDir != "" {
+		os.RemoveAll(programDir)
+	}
+	os.Exit(code)
+}
+
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "everdict-window-test-")
+	if err != nil {
+		return "", err
+	}
+	programDir = dir
+	path := filepath.Join(dir, "everdict-desktop")
+	cmd := exec.Command("go", "build", "-o", path, "github.com/everdict/everdict/cmd/everdict-desktop")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the app: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
 func config(t *testing.T, environ []string, p *page, kinds ...Kind) (Config, *bytes.Buffer) {
 	t.Helper()
-	self, err := os.Executable()
+	exe, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +128,7 @@ func config(t *testing.T, environ []string, p *page, kinds ...Kind) (Config, *by
 		}
 	})
 	return Config{
-		Executable: self, URL: p.url, Environ: environ, Stderr: &stderr,
+		Executable: exe, URL: p.url, Environ: environ, Stderr: &stderr,
 		Options: Options{Title: "Everdict test", Kinds: kinds, ProfileDir: t.TempDir(), BrowserArgs: chromiumArgs},
 	}, &stderr
 }

@@ -1,34 +1,12 @@
 package window
 
 import (
-	"context"
-	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 )
-
-// TestMain is also the program that has the command "window".
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "window" {
-		var opt Options
-		flags := pflag.NewFlagSet("window", pflag.ContinueOnError)
-		opt.Register(flags)
-		err := flags.Parse(os.Args[2:])
-		if err == nil {
-			err = Main(context.Background(), opt, os.Stdin, os.Stdout)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	os.Exit(m.Run())
-}
 
 func TestOptionsAsFlags(t *testing.T) {
 	t.Parallel()
