@@ -8,10 +8,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 TEST_TIMEOUT ?= 14m
 BIN ?= bin
 
-.PHONY: help build dashboard job-runner static demo test test-browser screenshots test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean
+.PHONY: help build dashboard job-runner static desktop desktop-packages demo test test-browser screenshots test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # What the dashboard is built from. Without npm and Node.js 20.19 or newer, or in a checkout without its sources, the program is built without it
 # and says so at /.
@@ -38,6 +38,12 @@ job-runner: ## build bin/job-runner, the static runner for images
 
 static: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/everdict-static, linked to nothing, for images
 	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $(BIN)/everdict-static ./cmd/everdict
+
+desktop: ## build bin/everdict-desktop, the desktop app
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/everdict-desktop ./cmd/everdict-desktop
+
+desktop-packages: build ## make the .deb, Windows and macOS packages of the desktop app in .cache/packages
+	go run ./desktop/packaging -version '$(VERSION)' -cli bin/everdict -out .cache/packages
 
 demo: build ## start a coordinator and a runner, submit a run with curl, show its evidence
 	./e2e/demo.sh
@@ -76,12 +82,13 @@ lint: ## gofmt and vet, for every supported system
 	test -z "$$(git ls-files -z "*.go" | xargs -0 gofmt -l)"
 	go vet ./...
 	go vet -tags kube ./e2e/kube
-	GOOS=darwin CGO_ENABLED=0 go vet ./agent/... ./protocol/...
-	GOOS=windows CGO_ENABLED=0 go vet ./agent/... ./protocol/...
+	GOOS=darwin CGO_ENABLED=0 go vet ./agent/... ./protocol/... ./desktop/... ./cmd/everdict-desktop
+	GOOS=windows CGO_ENABLED=0 go vet ./agent/... ./protocol/... ./desktop/... ./cmd/everdict-desktop
 
 deps: tools ## install and start what the build and the tests need and is missing
 	@./e2e/docker.sh
 	@./e2e/browser/deps.sh
+	@./e2e/desktop/deps.sh
 
 tools:
 	@./e2e/tools.sh

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -37,9 +38,9 @@ func floor(pkg string) (wing string, level int) {
 // mayImport says whether the wing from may use the wing to.
 func mayImport(from, to string) bool {
 	allowed := map[string][]string{
-		"cmd":         {"coordinator", "agent", "lease", "link", "client", "protocol", "cmd"},
+		"cmd":         {"coordinator", "agent", "lease", "link", "client", "protocol", "cmd", "desktop"},
 		"desktop":     {"agent", "client", "protocol", "link", "desktop"},
-		"e2e":         {"cmd", "coordinator", "agent", "lease", "link", "client", "protocol", "e2e"},
+		"e2e":         {"cmd", "desktop", "coordinator", "agent", "lease", "link", "client", "protocol", "e2e"},
 		"examples":    {"client", "protocol"},
 		"deploy":      {"cmd", "protocol"},
 		"coordinator": {"coordinator", "lease", "link", "protocol"},
@@ -139,6 +140,36 @@ func TestRunnerLinks(t *testing.T) {
 			if strings.Contains(dep, banned) {
 				t.Errorf("a runner links %s", dep)
 			}
+		}
+	}
+}
+
+// TestDesktopLinks checks that the desktop app carries no database and no cluster client,
+// on any system, and that nothing but it links purego, which makes a program without cgo
+// depend on the C library.
+func TestDesktopLinks(t *testing.T) {
+	t.Parallel()
+	deps := func(goos, cgo string, packages ...string) []string {
+		cmd := exec.Command("go", append([]string{"list", "-deps"}, packages...)...)
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED="+cgo)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list %s for %s: %v", packages, goos, err)
+		}
+		return strings.Fields(string(out))
+	}
+	for _, goos := range []string{"linux", "windows", "darwin"} {
+		for _, dep := range deps(goos, "0", "./cmd/everdict-desktop", "./desktop/...") {
+			for _, banned := range []string{"mattn/go-sqlite3", "k8s.io/", "hashicorp/nomad", module + "lease", module + "coordinator"} {
+				if strings.Contains(dep, banned) {
+					t.Errorf("the desktop app links %s on %s", dep, goos)
+				}
+			}
+		}
+	}
+	for _, dep := range slices.Concat(deps("linux", "1", "./cmd/everdict"), deps("linux", "0", "./cmd/job-runner", "./agent/...", "./protocol/...")) {
+		if strings.Contains(dep, "ebitengine/purego") || strings.HasPrefix(dep, module+"desktop") {
+			t.Errorf("a program without a window links %s", dep)
 		}
 	}
 }

@@ -33,7 +33,7 @@ suite_go() {
 	go vet ./... || status=1
 	# Packages that fill the machine with processes and containers, one at a time and
 	# after the others: side by side they would measure each other.
-	local heavy=(./agent/sandbox/... ./cmd/everdict ./e2e ./e2e/nomad)
+	local heavy=(./agent/sandbox/... ./cmd/everdict ./desktop/packaging ./desktop/window ./e2e ./e2e/nomad)
 	light=$(go list ./... | grep -vxF "$(go list "${heavy[@]}")")
 	# shellcheck disable=SC2086
 	run go-light "$@" $light

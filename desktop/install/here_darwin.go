@@ -1,0 +1,3 @@
+package install
+
+func here(cfg Config) system { return mac{cfg} }

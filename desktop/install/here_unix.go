@@ -1,0 +1,5 @@
+//go:build unix && !darwin
+
+package install
+
+func here(cfg Config) system { return xdg{cfg} }

@@ -1,0 +1,3 @@
+@echo off
+"%~dp0everdict-desktop.exe" uninstall | more
+pause
