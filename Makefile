@@ -13,23 +13,24 @@ BIN ?= bin
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# What the dashboard is built from. Without npm and Node.js 20.19 or newer, or in a checkout without its sources, the program is built without it
+# What the dashboard and the desktop app's page are built from, both by one npm run build. Without npm and Node.js 20.19 or newer, or in a checkout without its sources, the program is built without it
 # and says so at /.
 WEB := coordinator/dashboard/web
 DIST := coordinator/dashboard/dist
+PAGE_DIST := desktop/page/dist
 WEB_SOURCES := $(shell find $(WEB) -name node_modules -prune -o -type f -print 2>/dev/null)
 NPM := $(shell node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null && command -v npm)
 
-dashboard: ## build the dashboard, which the next build embeds (needs npm)
+dashboard: ## build the dashboard and the desktop app's page, which the next build embeds (needs npm)
 	@[ -e $(WEB)/package.json ] || { echo "there is no $(WEB)/package.json" >&2; exit 1; }
 	@command -v npm >/dev/null || { echo "the dashboard needs Node.js with npm: https://nodejs.org" >&2; exit 1; }
 	cd $(WEB) && npm ci --no-audit --no-fund && npm run build
-	@touch $(DIST)/.gitkeep $(DIST)/index.html
+	@touch $(DIST)/.gitkeep $(DIST)/index.html $(PAGE_DIST)/.gitkeep $(PAGE_DIST)/index.html
 
-$(DIST)/index.html: $(WEB_SOURCES)
+$(DIST)/index.html $(PAGE_DIST)/index.html &: $(WEB_SOURCES)
 	@$(MAKE) --no-print-directory dashboard
 
-build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/everdict
+build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html $(PAGE_DIST)/index.html) ## build bin/everdict
 	@[ -e bin/everdict ] || echo "compiling: the first time takes a minute or two, most of it SQLite"
 	go build -ldflags '$(LDFLAGS)' -o bin/everdict ./cmd/everdict
 
@@ -95,4 +96,4 @@ tools:
 
 clean: ## remove what was built
 	rm -rf bin .cache $(WEB)/node_modules
-	find $(DIST) -mindepth 1 ! -name .gitkeep -delete
+	find $(DIST) $(PAGE_DIST) -mindepth 1 ! -name .gitkeep -delete

@@ -1,7 +1,7 @@
 /// <reference types="vitest/config" />
-import { gzipSync } from 'node:zlib'
 import react from '@vitejs/plugin-react'
-import { defineConfig, type Plugin } from 'vite'
+import { defineConfig } from 'vite'
+import { firstLoad, output } from './build/firstload.ts'
 
 // Where `npm run dev` finds the coordinator whose API it shows.
 const coordinator = process.env['EVERDICT_API_URL'] ?? 'http://127.0.0.1:8787'
@@ -9,48 +9,9 @@ const coordinator = process.env['EVERDICT_API_URL'] ?? 'http://127.0.0.1:8787'
 // The client's own routes are / and /ui/...; everything else is the coordinator's.
 const ours = /^\/($|\?|ui(\/|\?|$)|src\/|@|node_modules\/|assets\/|index\.html)/
 
-// How much script the first load may bring, in bytes of gzip.
-const budget = 250_000
-
-/** Fails the build when the entry and what it imports statically are over the budget. */
-function firstLoad(): Plugin {
-  return {
-    name: 'first-load',
-    apply: 'build',
-    generateBundle(_, bundle) {
-      const size = (name: string) => {
-        const chunk = bundle[name]
-        return chunk?.type === 'chunk' ? gzipSync(chunk.code, { level: 9 }).length : 0
-      }
-      const seen = new Set<string>()
-      const add = (name: string) => {
-        const chunk = bundle[name]
-        if (seen.has(name) || chunk?.type !== 'chunk') return
-        seen.add(name)
-        chunk.imports.forEach(add)
-      }
-      const names = Object.keys(bundle)
-      names.filter((n) => bundle[n]?.type === 'chunk' && (bundle[n] as { isEntry: boolean }).isEntry).forEach(add)
-      const sum = (all: Iterable<string>) => [...all].reduce((n, name) => n + size(name), 0)
-      const first = sum(seen)
-      const kB = (n: number) => `${(n / 1000).toFixed(1)} kB`
-      this.info(`first load ${kB(first)} gzip of script, budget ${kB(budget)}; all pages ${kB(sum(names))}`)
-      if (first === 0) this.error('no entry was found: the budget of the first load was not checked')
-      if (first > budget) this.error(`the first load is ${kB(first)}, over its budget of ${kB(budget)}: load with lazy() what one page alone needs`)
-    },
-  }
-}
-
 export default defineConfig({
-  plugins: [react(), firstLoad()],
-  build: {
-    outDir: '../dist',
-    emptyOutDir: true,
-    target: 'es2022',
-    // An inlined asset would be a data: URL, which the policy allows for images alone.
-    assetsInlineLimit: 0,
-    modulePreload: { polyfill: false },
-  },
+  plugins: [react(), firstLoad(250_000)],
+  build: { ...output, outDir: '../dist' },
   server: {
     proxy: {
       '^/.*': { target: coordinator, bypass: (req) => (ours.test(req.url ?? '/') ? req.url : undefined) },

@@ -8,6 +8,8 @@ import './styles/ui.css'
 import './styles/shell.css'
 import './styles/pages.css'
 import './styles/run.css'
+import './styles/ansi.css'
+import './styles/pair.css'
 import { App } from './app/App'
 import { applyTheme } from './app/theme'
 

@@ -21,6 +21,8 @@ const Harnesses = lazy(() => import('../pages/Harnesses').then((m) => ({ default
 const Harness = lazy(() => import('../pages/Harnesses').then((m) => ({ default: m.Harness })))
 const Secrets = lazy(() => import('../pages/Secrets').then((m) => ({ default: m.Secrets })))
 const ApiKeys = lazy(() => import('../pages/Keys').then((m) => ({ default: m.ApiKeys })))
+const Pair = lazy(() => import('../pages/Pair').then((m) => ({ default: m.Pair })))
+const EnterCode = lazy(() => import('../pages/Pair').then((m) => ({ default: m.EnterCode })))
 const SettingsPage = lazy(() => import('../pages/Settings').then((m) => ({ default: m.SettingsPage })))
 
 export function App() {
@@ -28,13 +30,22 @@ export function App() {
     <QueryClientProvider client={client}>
       <SessionGate>
         <Stream />
-        <Shell>
-          <Pages />
-        </Shell>
+        <Framed />
         <Keys />
         <ToastArea />
       </SessionGate>
     </QueryClientProvider>
+  )
+}
+
+/** The pages with the navigation beside them, but for those that ask one question. */
+function Framed() {
+  const [location] = useLocation()
+  if (/^\/ui\/pair(\/|$)/.test(location)) return <Pages />
+  return (
+    <Shell>
+      <Pages />
+    </Shell>
   )
 }
 
@@ -77,6 +88,8 @@ function Pages() {
           <Route path="/ui/harnesses/:id">{({ id }) => <Harness key={id} id={id} />}</Route>
           <Route path="/ui/secrets" component={Secrets} />
           <Route path="/ui/keys" component={ApiKeys} />
+          <Route path="/ui/pair" component={EnterCode} />
+          <Route path="/ui/pair/:id">{({ id }) => <Pair key={id} id={id} />}</Route>
           <Route path="/ui/settings" component={SettingsPage} />
           <Route>
             <div className="page">

@@ -40,3 +40,9 @@ export type Outcomes = Schemas['Outcomes']
 export type Summary = Schemas['Summary']
 export type LogPage = Schemas['LogView']
 export type LogMatches = Schemas['LogMatches']
+
+// Pairing. TODO-REPLACE from schema
+export type PairingStatus = 'pending' | 'approved' | 'denied' | 'done' | 'expired'
+export interface Pairing { id: string; status: PairingStatus; label: string; os?: string; arch?: string; hostname?: string; version?: string; capabilities: string[]; from: string; number: string; headless?: boolean; requestedAt: string; expiresInSec: number; runner?: string }
+export interface PairingApproval { pairing: Pairing; callback?: string; link?: string }
+export interface PairCode { id: string; link?: string; number: string; status: 'waiting' | 'used' | 'spoilt' | 'expired'; expiresInSec: number; runner?: Runner }
