@@ -13,8 +13,8 @@ BIN ?= bin
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# What the dashboard and the desktop app's page are built from, both by one npm run build. Without npm and Node.js 20.19 or newer, or in a checkout without its sources, the program is built without it
-# and says so at /.
+# What the dashboard and the desktop app's page are built from, both by one npm run build. Without npm and Node.js 20.19
+# or newer, or in a checkout without its sources, the programs are built without them and say so in their place.
 WEB := coordinator/dashboard/web
 DIST := coordinator/dashboard/dist
 PAGE_DIST := desktop/page/dist
@@ -27,8 +27,11 @@ dashboard: ## build the dashboard and the desktop app's page, which the next bui
 	cd $(WEB) && npm ci --no-audit --no-fund && npm run build
 	@touch $(DIST)/.gitkeep $(DIST)/index.html $(PAGE_DIST)/.gitkeep $(PAGE_DIST)/index.html
 
-$(DIST)/index.html $(PAGE_DIST)/index.html &: $(WEB_SOURCES)
+$(DIST)/index.html: $(WEB_SOURCES)
 	@$(MAKE) --no-print-directory dashboard
+
+$(PAGE_DIST)/index.html: $(DIST)/index.html
+	@if [ -e $@ ]; then touch $@; else $(MAKE) --no-print-directory dashboard; fi
 
 build: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html $(PAGE_DIST)/index.html) ## build bin/everdict
 	@[ -e bin/everdict ] || echo "compiling: the first time takes a minute or two, most of it SQLite"

@@ -84,31 +84,34 @@ function Bare({ children }: { children: ReactNode }) {
 function Content({ state }: { state: State }) {
   const place = usePlace()
   useEffect(() => scrollTo(0, 0), [place])
-  const first = state.connections.length === 0
-  const page = state.question ? (
-    <Question key={state.question.id} q={state.question} state={state} />
-  ) : state.pairing ? (
-    <Connecting p={state.pairing} state={state} />
-  ) : place === 'connect' ? (
-    <Welcome state={state} />
-  ) : place === 'history' ? (
-    <HistoryPage state={state} />
-  ) : place === 'machine' ? (
-    <MachinePage state={state} />
-  ) : place === 'settings' ? (
-    <SettingsPage state={state} />
-  ) : first ? (
-    <Welcome state={state} />
-  ) : (
-    <Home state={state} />
-  )
+  // What waits for an answer comes to the front once; whoever then looks elsewhere finds it under Home.
+  const waits = state.question?.id ?? (state.pairing && `${state.pairing.coordinator} ${state.pairing.status}`)
+  useEffect(() => {
+    if (waits) location.hash = '#/'
+  }, [waits])
+  const page =
+    place === 'history' ? (
+      <HistoryPage state={state} />
+    ) : place === 'machine' ? (
+      <MachinePage state={state} />
+    ) : place === 'settings' ? (
+      <SettingsPage state={state} />
+    ) : state.question ? (
+      <Question key={state.question.id} q={state.question} state={state} />
+    ) : state.pairing ? (
+      <Connecting p={state.pairing} state={state} />
+    ) : place === 'connect' || state.connections.length === 0 ? (
+      <Welcome state={state} />
+    ) : (
+      <Home state={state} />
+    )
   return (
     <div className="desk">
       <header className="desk-head">
         <img src="./assets/favicon.svg" alt="Everdict" width={22} height={22} />
         <nav aria-label="Main">
           {pages.map(({ name, at, icon: Icon }) => (
-            <a key={at} href={`#/${at}`} aria-current={place === at ? 'page' : undefined}>
+            <a key={at} href={`#/${at}`} aria-label={name} aria-current={(place === 'connect' ? '' : place) === at ? 'page' : undefined}>
               <Icon size={15} strokeWidth={1.9} aria-hidden />
               <span>{name}</span>
             </a>

@@ -2,7 +2,7 @@
 import { AlertTriangle, ExternalLink, OctagonX, Pause, Play, Plus, RotateCcw } from 'lucide-react'
 import { useEffect, useState } from 'react'
 import { duration, plural } from '../data/format'
-import { Ago, Badge, Button, Confirm, ErrorNote, useNow } from '../ui/parts'
+import { Badge, Button, Confirm, ErrorNote, useNow } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { useAct } from '../ui/useAct'
 import { tell } from './app'
@@ -60,11 +60,7 @@ function ConnectionCard({ c }: { c: Connection }) {
           </p>
           {c.next && <p className="dim wrap">{c.next}</p>}
           {c.paused && c.status !== 'paused' && <p className="dim">{pauseWords(c)}: no new runs are taken.</p>}
-          {c.retryAt && (
-            <p className="faint">
-              It is tried again <Ago at={c.retryAt} />.
-            </p>
-          )}
+          {c.retryAt && <Retry at={c.retryAt} />}
           {c.undelivered > 0 && <p className="dim">{plural(c.undelivered, 'result')} wait here until the coordinator takes them.</p>}
         </div>
         {c.jobs.map((j) => (
@@ -135,6 +131,11 @@ function ConnectionCard({ c }: { c: Connection }) {
       {asking === 'unpair' && <Unpair c={c} onClose={() => setAsking(undefined)} />}
     </section>
   )
+}
+
+function Retry({ at }: { at: string }) {
+  const wait = Date.parse(at) - useNow()
+  return <p className="faint tnum">{wait > 1000 ? `It is tried again in ${duration(Math.ceil(wait / 1000) * 1000).replace(/\.\d /, ' ')}.` : 'It is tried again now.'}</p>
 }
 
 /** Asks, and then takes the connection away. */

@@ -48,7 +48,7 @@ export function outcomeWords(o: Outcome): [Tone, string] {
 export function pauseWords(c: Pick<Connection, 'pauses' | 'jobs'>): string {
   const by = c.pauses ?? []
   const why = by.includes('user') ? 'by you' : by.includes('battery') ? 'on battery' : by.includes('hours') ? 'outside the allowed hours' : ''
-  const what = c.jobs.length > 0 ? 'Paused after this job' : 'Paused'
+  const what = c.jobs.length > 1 ? 'Paused after these jobs' : c.jobs.length === 1 ? 'Paused after this job' : 'Paused'
   return why ? `${what}, ${why}` : what
 }
 
