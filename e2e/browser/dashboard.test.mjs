@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { after, before, describe, test } from 'node:test'
-import { axeSource, Coordinator, openBrowser, openPage, root, scripted, settled, until } from './rig.mjs'
+import { axeFindings, Coordinator, openBrowser, openPage, root, scripted, settled, until } from './rig.mjs'
 import { pages, ready, seed } from './seed.mjs'
 
 let browser
@@ -38,6 +38,7 @@ test('first visit: three steps on the page end with a green run', async (t) => {
   const { name, api } = workspace()
   const page = await visit(t, '/', { workspace: name })
   await page.getByRole('heading', { name: 'Three steps to a first green run' }).waitFor()
+  await page.getByText('With a token, for automation').click()
   await page.getByLabel('Name of the machine').fill('my-laptop')
   await page.getByRole('button', { name: 'Make a token' }).click()
   const command = await page.getByLabel('Command', { exact: true }).innerText()
@@ -372,6 +373,7 @@ test('a device is connected, seen, and revoked', async (t) => {
   const { name, api } = workspace()
   const page = await visit(t, '/ui/runners', { workspace: name })
   await page.getByRole('button', { name: 'Connect this device' }).first().click()
+  await page.getByText('With a token, for automation').click()
   await page.getByLabel('Name of the machine').fill('desk')
   await page.getByRole('button', { name: 'Make a token' }).click()
   const token = tokenIn(await page.getByLabel('Command', { exact: true }).innerText())
@@ -483,9 +485,7 @@ describe('every page', () => {
       for (const [name, path] of pages(seeded)) {
         await page.goto(coordinator.url + path)
         await ready(page)
-        await page.evaluate(axeSource)
-        const found = await page.evaluate(async () => (await globalThis.axe.run(document, { resultTypes: ['violations'] })).violations.filter((v) => v.impact === 'serious' || v.impact === 'critical').map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.target.join(' ') + ' ' + (n.any[0]?.message ?? '')).join(' | ')}`))
-        findings.push(...found.map((f) => `${name}: ${f}`))
+        findings.push(...(await axeFindings(page)).map((f) => `${name}: ${f}`))
       }
       assert.deepEqual(findings, [])
       await page.check()

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 export const root = fileURLToPath(new URL('../../', import.meta.url))
 const require = createRequire(join(root, 'coordinator/dashboard/web/package.json'))
 const { chromium } = require('playwright-core')
-export const axeSource = require('axe-core').source
+const axeSource = require('axe-core').source
 const bin = join(root, 'bin/everdict')
 
 /** Waits until fn gives something true, and says what it waited for when it never does. */
@@ -172,6 +172,16 @@ export async function openPage(browser, url, { workspace, theme = 'light', width
   }
   page.origin = url
   return page
+}
+
+/** What axe finds on a page that matters: serious and critical. */
+export async function axeFindings(page) {
+  await page.evaluate(axeSource)
+  return page.evaluate(async () =>
+    (await globalThis.axe.run(document, { resultTypes: ['violations'] })).violations
+      .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+      .map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.target.join(' ')} ${n.any[0]?.message ?? ''}`).join(' | ')}`),
+  )
 }
 
 /** A run of the scripted agent. */

@@ -42,18 +42,16 @@ export interface End {
   text: string
 }
 
-export function pairingEnd(status: string | undefined, error: unknown): End | undefined {
-  switch (error ? (reasonOf(error) ?? (error instanceof ApiError && error.status === 404 ? 'unknown' : undefined)) : status) {
+/** What a request has come to, when it is over: by its status, or by the answer that there is none. */
+export function pairingEnd(status: string | undefined, error?: unknown): End | undefined {
+  if (error instanceof ApiError && error.status === 404) {
+    return { title: 'There is no such request', text: 'It is over, or the address was not copied whole. Start again on the computer: it makes a new request.' }
+  }
+  switch (status) {
     case 'expired':
-      return { title: 'This request is over', text: 'Nobody decided within five minutes. Start again on the computer: it makes a new request.' }
+      return { title: 'This request is over', text: 'It is good for five minutes. Start again on the computer: it makes a new request.' }
     case 'denied':
-      return { title: 'This request was denied', text: 'The computer was told and has no access. If that was a mistake, start again on the computer.' }
-    case 'used':
-      return { title: 'This request was used', text: 'A request is good once. If that was not you, look at Runners and revoke what you do not know; otherwise start again on the computer.' }
-    case 'off':
-      return { title: 'Connecting this way is switched off', text: 'The operator of this coordinator allows it not. A token, made under Runners, still connects a machine.' }
-    case 'unknown':
-      return { title: 'There is no such request', text: 'It may be over, or the address was not copied whole. Start again on the computer: it makes a new request.' }
+      return { title: 'This request was denied', text: 'The computer is told and has no access. If that was a mistake, start again on the computer.' }
     default:
       return undefined
   }
@@ -62,9 +60,9 @@ export function pairingEnd(status: string | undefined, error: unknown): End | un
 /** The number of characters of a code that a machine without a browser shows. */
 export const userCodeLength = 8
 
-/** What somebody types as it is shown: letters and digits in capitals, in fours. */
+/** What somebody types as it is shown: capitals in fours. */
 export function userCode(typed: string): string {
-  const plain = typed.toUpperCase().replace(/[^A-Z0-9]/g, '').slice(0, userCodeLength)
+  const plain = typed.toUpperCase().replace(/[^A-Z]/g, '').slice(0, userCodeLength)
   return plain.length > 4 ? `${plain.slice(0, 4)}-${plain.slice(4)}` : plain
 }
 

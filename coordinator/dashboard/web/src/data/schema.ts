@@ -4,6 +4,10 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        Account: {
+            subject: string;
+            workspace: string;
+        };
         Answered: {
             approved: boolean;
             at: components["schemas"]["Time"];
@@ -388,6 +392,7 @@ export interface components {
             };
             harness: components["schemas"]["HarnessSpec"];
             runId: string;
+            submittedBy?: string;
             workspace: string;
         };
         JoinRequest: {
@@ -501,6 +506,10 @@ export interface components {
              */
             mode: "public" | "none" | "allowlist";
         };
+        Nonce: {
+            expiresInSec: number;
+            nonce: string;
+        };
         OmittedFile: {
             /** Format: int64 */
             bytes?: number;
@@ -557,6 +566,14 @@ export interface components {
             /** Format: int64 */
             usdRuns: number;
         };
+        PairCode: {
+            expiresInSec: number;
+            id: string;
+            link?: string;
+            number: string;
+            runner?: components["schemas"]["Runner"];
+            status: string;
+        };
         PairRequest: {
             /** @description what it offers, such as git and docker; it reports the same itself when it connects */
             capabilities?: string[];
@@ -569,6 +586,84 @@ export interface components {
             attachCommand?: string;
             runner: components["schemas"]["Runner"];
             token: string;
+        };
+        PairedDevice: {
+            account?: components["schemas"]["Account"];
+            runner?: components["schemas"]["Runner"];
+            status: string;
+        };
+        Pairing: {
+            arch?: string;
+            capabilities: string[];
+            expiresInSec: number;
+            from: string;
+            headless?: boolean;
+            hostname?: string;
+            id: string;
+            label: string;
+            number: string;
+            os?: string;
+            requestedAt: components["schemas"]["Time"];
+            runner?: string;
+            status: string;
+            version?: string;
+        };
+        PairingApproval: {
+            callback?: string;
+            link?: string;
+            pairing: components["schemas"]["Pairing"];
+        };
+        PairingCallback: {
+            /** @description the port on 127.0.0.1 of the machine */
+            port: number;
+            /** @description comes back with the grant: 16 to 128 characters of base64url */
+            state: string;
+        };
+        PairingLookup: {
+            /** @description the eight letters that the machine shows; case, spaces and hyphens do not matter */
+            userCode: string;
+        };
+        PairingRedeem: {
+            /** @description the grant (pgc_...) that came to the callback; none without a callback */
+            grant?: string;
+            /** @description a signature with the device key: Ed25519 in base64url over the line everdict pairing v1, the line of the request's id, and the grant */
+            proof: string;
+            /** @description what the challenge was made of */
+            verifier: string;
+        };
+        PairingRequest: {
+            /** @description its processor */
+            arch?: string;
+            /** @description where the browser brings the grant; none: the machine asks until it is approved */
+            callback?: components["schemas"]["PairingCallback"];
+            /** @description what it offers, such as git and docker */
+            capabilities?: string[];
+            /** @description the SHA-256 of its verifier in base64url without padding */
+            challenge: string;
+            /** @description a pair code (prc_...), from a link of the dashboard */
+            code?: string;
+            /** @description its name in its network */
+            hostname?: string;
+            /** @description a name to show for the machine */
+            label: string;
+            /** @description with code: the two digits that the dashboard shows. A wrong number spoils the code */
+            number?: string;
+            /** @description its operating system */
+            os?: string;
+            /** @description the public half of its device key: 32 bytes of Ed25519 in base64url without padding */
+            publicKey: string;
+            /** @description the version of the program that asks */
+            version?: string;
+        };
+        PairingStarted: {
+            account?: components["schemas"]["Account"];
+            enterUrl?: string;
+            expiresInSec: number;
+            id: string;
+            intervalSec?: number;
+            number: string;
+            url?: string;
+            userCode?: string;
         };
         Payload: {
             /** Format: int64 */
@@ -824,8 +919,10 @@ export interface components {
             os?: string;
             owner?: string;
             pairedAt: components["schemas"]["Time"];
+            paused?: string;
             protocol?: number;
             runtime?: string;
+            scope?: string;
             slots?: number;
             status?: components["schemas"]["RunnerStatus"];
             target?: string;

@@ -17,6 +17,9 @@ export type Cost = Schemas['Cost']
 export type OmittedFile = Schemas['OmittedFile']
 export type Runner = Schemas['Runner']
 export type Paired = Schemas['Paired']
+export type Pairing = Schemas['Pairing']
+export type PairingApproval = Schemas['PairingApproval']
+export type PairCode = Schemas['PairCode']
 export type Pool = Schemas['Pool']
 export type PoolToken = Schemas['PoolToken']
 export type IssuedPoolToken = Schemas['IssuedPoolToken']
@@ -40,9 +43,3 @@ export type Outcomes = Schemas['Outcomes']
 export type Summary = Schemas['Summary']
 export type LogPage = Schemas['LogView']
 export type LogMatches = Schemas['LogMatches']
-
-// Pairing. TODO-REPLACE from schema
-export type PairingStatus = 'pending' | 'approved' | 'denied' | 'done' | 'expired'
-export interface Pairing { id: string; status: PairingStatus; label: string; os?: string; arch?: string; hostname?: string; version?: string; capabilities: string[]; from: string; number: string; headless?: boolean; requestedAt: string; expiresInSec: number; runner?: string }
-export interface PairingApproval { pairing: Pairing; callback?: string; link?: string }
-export interface PairCode { id: string; link?: string; number: string; status: 'waiting' | 'used' | 'spoilt' | 'expired'; expiresInSec: number; runner?: Runner }

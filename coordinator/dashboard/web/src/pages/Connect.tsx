@@ -80,7 +80,7 @@ function ByApp({ made, again, busy, error, onDone }: { made: PairCode; again: ()
   const runner = data.runner
   const { data: runners } = useQuery({ ...ownRunnersQuery, enabled: runner !== undefined, refetchInterval: 2000 })
   const online = runner && (runners?.find((r) => r.id === runner.id) ?? runner).online
-  const status = lost && reasonOf(lost) === 'expired' ? 'expired' : data.status
+  const status = reasonOf(lost) === 'expired' ? 'expired' : data.status
   useEffect(() => {
     if (!codeOpen(data)) void client.invalidateQueries({ queryKey: ['runners'] })
   }, [data])

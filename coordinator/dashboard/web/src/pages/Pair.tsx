@@ -62,7 +62,6 @@ export function EnterCode() {
       navigate(`/ui/pair/${seg(p.id)}`, { replace: true })
     })
   }
-  const end = error ? pairingEnd(undefined, error) : undefined
   return (
     <Frame title="Connect a machine">
       <form className="pair-body" onSubmit={submit}>
@@ -85,16 +84,7 @@ export function EnterCode() {
             />
           )}
         </Field>
-        {end ? (
-          <div className="note error" role="alert">
-            <AlertTriangle size={16} aria-hidden />
-            <div className="grow">
-              <strong>No machine waits with this code.</strong> <span className="next">Compare it with the one on the machine. {end.text}</span>
-            </div>
-          </div>
-        ) : (
-          <ErrorNote error={error} />
-        )}
+        <ErrorNote error={error} />
         <Button look="primary tall" type="submit" busy={busy !== ''} disabled={!whole}>
           Continue
         </Button>
@@ -103,15 +93,9 @@ export function EnterCode() {
   )
 }
 
-/** An approval stays with its entry of the browser's history, so that whoever comes back from a callback that failed still has the other way. */
-function keptApproval(id: string): PairingApproval | undefined {
-  const kept = (history.state as { approval?: PairingApproval } | null)?.approval
-  return kept?.pairing.id === id ? kept : undefined
-}
-
 export function Pair({ id }: { id: string }) {
   const { data: p, error, refetch } = useQuery(pairingQuery(id))
-  const [approval, setApproval] = useState(() => keptApproval(id))
+  const [approval, setApproval] = useState<PairingApproval>()
   const end = pairingEnd(p?.status, p ? undefined : error)
   if (end) {
     return (
@@ -133,7 +117,7 @@ export function Pair({ id }: { id: string }) {
     )
   }
   if (p.status === 'pending') return <Question p={p} onApproved={setApproval} />
-  return <Follow p={p} approval={approval} />
+  return <Follow p={p} approval={approval} onApproval={setApproval} />
 }
 
 function Question({ p, onApproved }: { p: Pairing; onApproved: (a: PairingApproval) => void }) {
@@ -148,7 +132,6 @@ function Question({ p, onApproved }: { p: Pairing; onApproved: (a: PairingApprov
           return
         }
         const a = await change<PairingApproval>('POST', `/pairings/${seg(p.id)}/approve`)
-        history.replaceState({ ...(history.state as object | null), approval: a }, '')
         onApproved(a)
         client.setQueryData(query.queryKey, a.pairing)
         const back = loopbackCallback(a.callback)
@@ -250,19 +233,18 @@ function TimeLeft({ p }: { p: Pairing }) {
 }
 
 /** After the approval: the way back to the machine, and then until it is online. */
-function Follow({ p, approval }: { p: Pairing; approval: PairingApproval | undefined }) {
+function Follow({ p, approval, onApproval }: { p: Pairing; approval: PairingApproval | undefined; onApproval: (a: PairingApproval) => void }) {
   const { data: runners } = useQuery({ ...ownRunnersQuery, enabled: p.status === 'done', refetchInterval: 2000 })
-  const online = runners?.find((r) => r.id === p.runner)?.online
-  const back = appLink(approval?.link)
-  const callback = loopbackCallback(approval?.callback)
+  const { busy, error, act } = useAct()
   if (p.status === 'done') {
+    const online = runners?.find((r) => r.id === p.runner)?.online
     return (
       <Frame title={online ? 'Connected' : 'Approved'} foot={<Link className="button" href="/ui/runners">See the runners</Link>}>
         <div className="pair-body">
           <p className="row" role="status">
             {online ? <CheckCircle2 size={18} className="ink-good" aria-hidden /> : <LoaderCircle size={18} className="spin ink-active" aria-hidden />}
             <span className="grow">
-              <strong className="wrap">{p.label}</strong> {online ? 'is online.' : 'is a runner of yours; waiting for it to come online…'}
+              <strong className="wrap">{p.label}</strong> {online ? 'is online and takes your runs.' : 'is a runner of yours; waiting for it to come online…'}
             </span>
           </p>
           <p className="dim">You can close this page.</p>
@@ -270,8 +252,33 @@ function Follow({ p, approval }: { p: Pairing; approval: PairingApproval | undef
       </Frame>
     )
   }
+  const link = appLink(approval?.link)
+  const callback = loopbackCallback(approval?.callback)
+  const deny = () =>
+    void act('deny', async () => {
+      client.setQueryData(pairingQuery(p.id).queryKey, await change<Pairing>('POST', `/pairings/${seg(p.id)}/deny`))
+    })
+  // Whoever comes back from a callback that failed has a new page, which asks for the way once more.
+  const again = () =>
+    void act('again', async () => {
+      const a = await change<PairingApproval>('POST', `/pairings/${seg(p.id)}/approve`)
+      onApproval(a)
+      const to = appLink(a.link)
+      if (to) location.assign(to)
+    })
   return (
-    <Frame title="Approved">
+    <Frame
+      title="Approved"
+      foot={
+        <>
+          <TimeLeft p={p} />
+          <span className="grow" />
+          <Button look="bare" busy={busy === 'deny'} disabled={busy !== ''} onClick={deny}>
+            Deny after all
+          </Button>
+        </>
+      }
+    >
       <div className="pair-body">
         <p className="row" role="status">
           <LoaderCircle size={18} className="spin ink-active" aria-hidden />
@@ -279,27 +286,30 @@ function Follow({ p, approval }: { p: Pairing; approval: PairingApproval | undef
             Waiting for <strong className="wrap">{p.label}</strong> to take it up…
           </span>
         </p>
-        {back || callback ? (
+        {p.headless ? (
+          <p className="dim">It asks every few seconds. You can close this page.</p>
+        ) : (
           <>
             <p className="dim">The browser goes back to the app by itself. If nothing happens:</p>
             <div className="row wraps">
-              {back && (
-                <a className="button primary" href={back}>
+              {link ? (
+                <a className="button primary" href={link}>
                   Return to the app
                 </a>
+              ) : (
+                <Button look="primary" busy={busy === 'again'} disabled={busy !== ''} onClick={again}>
+                  Return to the app
+                </Button>
               )}
               {callback && (
                 <a className="button" href={callback}>
-                  Try again
+                  Try the first way again
                 </a>
               )}
             </div>
           </>
-        ) : p.headless ? (
-          <p className="dim">You can close this page.</p>
-        ) : (
-          <p className="dim">It was approved in another window. If the app still waits, cancel there and start again.</p>
         )}
+        <ErrorNote error={error} />
       </div>
     </Frame>
   )

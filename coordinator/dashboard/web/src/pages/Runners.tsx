@@ -13,10 +13,11 @@ import { toast } from '../ui/toast'
 import { Connect } from './Connect'
 import { Link } from 'wouter'
 
-export function stateOf(r: Runner): ['good' | 'warn' | 'active' | 'mute', string] {
+export function stateOf(r: Runner): ['good' | 'warn' | 'active' | 'hold' | 'mute', string] {
   if (!r.online) return ['mute', 'Offline']
   if (r.updateRequired) return ['warn', 'Needs an update']
   if (r.status && r.status.level !== 'info') return ['warn', 'Degraded']
+  if (r.paused) return ['hold', r.busy ? 'Pausing' : 'Paused']
   if (r.busy) return ['active', 'Busy']
   return ['good', 'Online']
 }
@@ -50,7 +51,7 @@ export function Runners() {
       cell: (r) => (
         <div className="two-lines">
           <strong className="clip">{r.label}</strong>
-          <span className="faint clip">{r.status && stateOf(r)[1] === 'Degraded' ? r.status.text : [r.hostname !== r.label ? r.hostname : '', r.os, r.arch].filter(Boolean).join(' · ')}</span>
+          <span className="faint clip">{inWords(r) ?? [r.hostname !== r.label ? r.hostname : '', r.os, r.arch].filter(Boolean).join(' · ')}</span>
         </div>
       ),
     },
@@ -111,8 +112,15 @@ export function Runners() {
   )
 }
 
+/** Why a machine takes less than it could. */
+function inWords(r: Runner): string | undefined {
+  const state = stateOf(r)[1]
+  if (state === 'Degraded') return r.status?.text
+  return state === 'Paused' || state === 'Pausing' ? r.paused : undefined
+}
+
 function whose(r: Runner): string {
-  if (!r.owner) return 'everybody’s runs'
+  if (!r.owner || r.scope === 'workspace') return 'everybody’s runs'
   if (r.owner === 'local:') return 'everybody’s runs'
   return r.owner.startsWith('ws:') || r.owner.startsWith('workspace') ? 'everybody’s runs' : `runs of ${r.owner}`
 }
@@ -140,7 +148,7 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
   if (asking) {
     return (
       <Confirm title={`Revoke ${r.label}?`} action="Revoke" busy={busy} error={error} onClose={() => setAsking(false)} onConfirm={() => void revoke()}>
-        Its token stops working at once. A run that it holds goes to another machine. To use the machine again it has to be connected anew.
+        Its credential stops working at once, and what runs there is ended. A run that it holds goes to another machine. To use the machine again it has to be connected anew.
       </Confirm>
     )
   }
@@ -164,6 +172,13 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
           </span>
         )}
       </div>
+      {r.online && r.paused && (
+        <div className="note">
+          <div className="grow wrap">
+            It takes no runs for now: {r.paused}. {r.busy ? 'What runs there goes on. ' : ''}Its owner resumes it on the machine.
+          </div>
+        </div>
+      )}
       {r.updateRequired && r.lastSeenAt && <div className="note warn">It speaks protocol {r.protocol} and gets no runs: install the coordinator’s version of everdict on it and start it again.</div>}
       <Facts>
         <Fact name="Id">
@@ -171,6 +186,10 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
         </Fact>
         <Fact name="Runs there">
           <code>{r.target ?? (r.runtime ? r.runtime : `self:${r.id}`)}</code>
+        </Fact>
+        <Fact name="Takes">
+          {r.runtime ? `runs of the runtime ${r.runtime}` : whose(r)}
+          {r.scope && !r.runtime && <span className="faint">, which is set on the machine alone</span>}
         </Fact>
         <Fact name="Host">{[r.hostname, r.os, r.arch].filter(Boolean).join(' · ') || '–'}</Fact>
         <Fact name="Slots">{r.slots ? `${r.busy ?? 0} of ${r.slots} busy` : '–'}</Fact>

@@ -1,0 +1,76 @@
+import { describe, expect, it } from 'vitest'
+import type { Connection, Job } from './documents'
+import { keptLines, lineChars, Tail } from './logtail'
+import { address, addressFault, hoursFault, hoursWords, jobNames, pauseWords, twoDigits, wide } from './words'
+
+describe('the end of a log', () => {
+  const text = (t: Tail) => t.lines.map((l) => l.text)
+  it('joins pieces that end anywhere', () => {
+    const t = new Tail()
+    for (const piece of ['on', 'e\ntw', 'o\n', '', '\n', 'three']) t.add({ text: piece })
+    expect(text(t)).toEqual(['one', 'two', '', 'three'])
+    t.add({ text: '\nfour\n' })
+    expect(text(t)).toEqual(['one', 'two', '', 'three', 'four'])
+    expect(t.skipped).toBe(false)
+  })
+  it('keeps a line its name while it grows', () => {
+    const t = new Tail()
+    t.add({ text: 'a' })
+    const id = t.lines[0]!.id
+    t.add({ text: 'b' })
+    expect(t.lines).toEqual([{ id, text: 'ab' }])
+  })
+  it('holds a bounded part of it, and says that there was more', () => {
+    const t = new Tail()
+    t.add({ text: Array.from({ length: keptLines + 5 }, (_, i) => `${i}\n`).join('') })
+    expect(t.lines.length).toBe(keptLines)
+    expect(t.lines[0]!.text).toBe('5')
+    expect(t.skipped).toBe(true)
+    const long = new Tail()
+    for (let i = 0; i < 10; i++) long.add({ text: 'x'.repeat(1000) })
+    expect(long.lines[0]!.text.length).toBe(lineChars)
+    const late = new Tail()
+    late.add({ text: 'x', skipped: true })
+    expect(late.skipped).toBe(true)
+  })
+})
+
+describe('an address that was typed', () => {
+  it('gets the scheme that it can only mean', () => {
+    expect([address(' everdict.example/ '), address('localhost:8787'), address('127.0.0.1:8787'), address('[::1]:80'), address('https://a.example/x/'), address('http://a.example'), address('')]).toEqual([
+      'https://everdict.example', 'http://localhost:8787', 'http://127.0.0.1:8787', 'http://[::1]:80', 'https://a.example/x', 'http://a.example', '',
+    ])
+  })
+  it('is refused before anybody is asked when no coordinator can be there', () => {
+    for (const good of ['everdict.example', 'https://everdict.example:8443/fleet', 'localhost:8787', 'http://127.0.0.1:1', 'http://[::1]:1']) expect(addressFault(good), good).toBeUndefined()
+    for (const bad of ['http://everdict.example', 'ftp://everdict.example', 'javascript:alert(1)', 'everdict.example?token=x', 'https://me:pw@everdict.example', 'https://a.example/#/x', 'a b', 'http://127.0.0.1.evil.example']) {
+      expect(addressFault(bad), bad).toBeTypeOf('string')
+    }
+  })
+})
+
+describe('words', () => {
+  it('takes two digits', () => {
+    expect([twoDigits('4 7'), twoDigits('471'), twoDigits('x4'), twoDigits('')]).toEqual(['47', '47', '4', ''])
+  })
+  it('knows when others could act as the user', () => {
+    expect(wide({ slots: 1, sandbox: 'process', onlyMine: false })).toBe(true)
+    expect(wide({ slots: 1, sandbox: 'process', onlyMine: true })).toBe(false)
+    expect(wide({ slots: 1, sandbox: 'docker', onlyMine: false })).toBe(false)
+  })
+  it('writes hours, and says what is wrong with them', () => {
+    expect(hoursWords({ days: ['fri', 'mon', 'tue', 'wed', 'thu'], from: '18:00', to: '08:00' })).toBe('Mon–Fri 18:00–08:00 (next day)')
+    expect(hoursWords({ days: ['mon', 'wed'], from: '00:00', to: '24:00' })).toBe('Mon, Wed 00:00–24:00')
+    expect(hoursWords({ days: ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun'], from: '09:00', to: '17:00' })).toBe('Every day 09:00–17:00')
+    expect(hoursFault({ days: ['mon'], from: '18:00', to: '24:00' })).toBeUndefined()
+    for (const bad of [{ days: [], from: '18:00', to: '19:00' }, { days: ['mon'], from: '24:00', to: '19:00' }, { days: ['mon'], from: '9:00', to: '19:00' }, { days: ['mon'], from: '09:00', to: '24:01' }, { days: ['mon'], from: '09:00', to: '09:00' }]) {
+      expect(hoursFault(bad), JSON.stringify(bad)).toBeTypeOf('string')
+    }
+  })
+  it('says who pauses, and what is named when it is stopped', () => {
+    const jobs = (...names: string[]) => names.map((n) => ({ case: n }) as Job)
+    const c = (pauses: string[], ...names: string[]) => ({ pauses, jobs: jobs(...names) }) as unknown as Connection
+    expect([pauseWords(c(['user'])), pauseWords(c(['hours', 'battery'], 'a')), pauseWords(c(['user'], 'a', 'b')), pauseWords(c(['new-kind']))]).toEqual(['Paused, by you', 'Paused after this job, on battery', 'Paused after these jobs, by you', 'Paused'])
+    expect([jobNames(jobs('a')), jobNames(jobs('a', 'b')), jobNames(jobs('a', 'b', 'c'))]).toEqual(['a', 'a and b', 'a, b and 1 more'])
+  })
+})
