@@ -1,8 +1,66 @@
 // Pictures of every page at two widths and in both themes, into .cache/screenshots.
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { Machine } from './machine.mjs'
 import { Coordinator, openBrowser, openPage, root } from './rig.mjs'
 import { pages, ready, seed } from './seed.mjs'
+
+/** How a computer is connected, each step by a name for its picture. */
+function pairing(coordinator) {
+  const machine = new Machine(coordinator, 'studio')
+  const open = (p, path) => p.goto(coordinator.url + path)
+  const asked = async (p, more) => {
+    const started = more ? await machine.ask(more) : await machine.ask({ callback: { port: 1, state: 'not-the-one-of-a-machine' } })
+    await open(p, new URL(started.url).pathname)
+    await p.getByRole('button', { name: 'Approve' }).waitFor()
+  }
+  const approved = async (p) => {
+    await asked(p, {})
+    await p.getByRole('button', { name: 'Approve' }).click()
+    await p.getByText('to take it up').waitFor()
+  }
+  const connecting = async (p) => {
+    await open(p, '/ui/runners')
+    await p.getByRole('button', { name: 'Connect this device' }).first().click()
+    const code = p.waitForResponse((r) => r.request().method() === 'POST')
+    await p.getByRole('button', { name: 'Open the Everdict app' }).click()
+    await p.locator('.digits').waitFor()
+    return (await code).json()
+  }
+  return {
+    'pair-enter': async (p) => {
+      await open(p, '/ui/pair')
+      await p.getByLabel('Code').fill('wdjbm')
+    },
+    'pair-asks': (p) => asked(p),
+    'pair-asks-headless': (p) => asked(p, {}),
+    'pair-approved': approved,
+    'pair-done': async (p) => {
+      await approved(p)
+      await machine.finish()
+      await p.getByText('is a runner of yours').waitFor()
+    },
+    'pair-denied': async (p) => {
+      await asked(p, {})
+      await p.getByRole('button', { name: 'Deny' }).click()
+      await p.getByText('This request was denied').waitFor()
+    },
+    'pair-unknown': async (p) => {
+      await open(p, '/ui/pair/prq_0')
+      await p.getByText('There is no such request').waitFor()
+    },
+    'connect-app': async (p) => void (await connecting(p)),
+    'connect-app-late': async (p) => {
+      await connecting(p)
+      await p.getByText('Nothing happened?').waitFor()
+    },
+    'connect-app-spoilt': async (p) => {
+      const code = await connecting(p)
+      await machine.ask({ code: new URL(code.link).searchParams.get('code'), number: String((Number(code.number) + 1) % 100).padStart(2, '0') }).catch(() => {})
+      await p.getByText('A wrong number').waitFor()
+    },
+  }
+}
 
 const only = process.argv[2]
 const out = join(root, '.cache/screenshots')
@@ -40,6 +98,14 @@ try {
         await p.goto(coordinator.url + path)
         await ready(p)
         await act?.(p)
+        await p.waitForTimeout(250)
+        await p.screenshot({ path: join(out, `${name}-${width}-${theme}.png`) })
+        await p.context().close()
+      }
+      for (const [name, act] of Object.entries(pairing(coordinator))) {
+        if (only && !name.includes(only)) continue
+        const p = await openPage(browser, coordinator.url, { theme, width, height, storage: { 'everdict.workspace': 'pairing' } })
+        await act(p)
         await p.waitForTimeout(250)
         await p.screenshot({ path: join(out, `${name}-${width}-${theme}.png`) })
         await p.context().close()
