@@ -88,7 +88,17 @@ type Config struct {
 	Undelivered func(run string, epoch int64, result []byte)
 	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
-	Log          *slog.Logger
+	// Scope is whose runs the coordinator is told to send: see link.Terms.
+	Scope string
+	// OnlyFor is the one submitter whose runs are begun; empty: everybody's. The
+	// coordinator matches by it too. This is for one that is wrong, or lies.
+	OnlyFor string
+	// Observe is told what happens, in its order, by one goroutine; nil: nobody is. A
+	// slow one holds up nothing but what it is told itself.
+	Observe func(Event)
+	// Paused is why the runner takes no attempts when it starts: see Pause.
+	Paused string
+	Log    *slog.Logger
 }
 
 // DrainedError is returned by Run when attempts did not end within the drain
@@ -152,6 +162,9 @@ type Runner struct {
 	draining chan struct{}
 	drain    sync.Once
 	stirred  chan struct{} // an attempt has begun or ended; see untilIdle
+	gate     *gate
+	redial   chan struct{} // somebody does not want to wait; see Redial
+	news     *news
 
 	mu       sync.Mutex
 	active   map[string]*attempt
@@ -187,6 +200,9 @@ func New(cfg Config) *Runner {
 		active:   map[string]*attempt{},
 		arrived:  make(chan struct{}),
 		timing:   cfg.Timing,
+		gate:     newGate(cfg.Paused),
+		redial:   make(chan struct{}, 1),
+		news:     newNews(cfg.Observe),
 	}
 	for range cfg.Slots {
 		r.slots = append(r.slots, newSlot())
@@ -211,6 +227,7 @@ func (r *Runner) Taken() int {
 // this machine uses the credential or the state directory, a *WorkDirError that no job
 // could run.
 func (r *Runner) Run(ctx context.Context) (err error) {
+	defer r.news.deliver()()
 	unlock, err := lockCredential(r.cfg.Credential)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,8 @@ type attempt struct {
 	given bool
 	// finished is guarded by Runner.mu: the result lies in the outbox.
 	finished bool
+	// tail is the end of its log; nil where nobody observes the runner.
+	tail *log.Tail
 }
 
 func attemptName(run string, epoch int64) string { return run + "." + strconv.FormatInt(epoch, 10) }
@@ -49,6 +52,10 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		return false
 	}
 	if err := r.directories(); err != nil {
+		r.refuse(offer, err)
+		return false
+	}
+	if err := r.mine(offer); err != nil {
 		r.refuse(offer, err)
 		return false
 	}
@@ -76,6 +83,10 @@ func (r *Runner) attempt(ref link.AttemptRef, f freezing) (*attempt, error) {
 	r.setDegraded("")
 	a := &attempt{r: r, ref: ref, spool: spool, log: r.log.With("run", ref.Run, "epoch", ref.Epoch)}
 	a.tenure = newTenure(ref, f, nil, a.log)
+	a.tenure.held = func(still bool) { r.news.put(AttemptHeld{Run: ref.Run, Epoch: ref.Epoch, Held: still}) }
+	if r.cfg.Observe != nil {
+		a.tail = log.NewTail(tailBytes)
+	}
 	return a, nil
 }
 
@@ -133,17 +144,50 @@ func (r *Runner) acknowledge(offer *link.Offer, a *attempt) {
 func (r *Runner) refuse(offer *link.Offer, why error) {
 	r.log.Error("attempt refused", "run", offer.Run, "err", why)
 	r.setDegraded(why.Error())
+	r.decline(offer, "refused", why.Error())
+}
+
+// decline gives an offer back unstarted.
+func (r *Runner) decline(offer *link.Offer, reason, text string) {
 	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
 	defer cancel()
-	if _, err := offer.Refuse(ctx, link.GiveBack{Reason: "refused", Text: protocol.Clip(why.Error(), 1000)}); err != nil {
+	if _, err := offer.Refuse(ctx, link.GiveBack{Reason: reason, Text: protocol.Clip(text, 1000)}); err != nil {
 		r.log.Warn("refusal was not heard, the lease will expire", "run", offer.Run, "err", err)
 	}
 }
 
+// mine checks whose run an offer is, where that matters. A job that cannot be read is let
+// through: work says what is wrong with it.
+func (r *Runner) mine(offer *link.Offer) error {
+	if r.cfg.OnlyFor == "" {
+		return nil
+	}
+	var job struct {
+		SubmittedBy string `json:"submittedBy"`
+	}
+	if json.Unmarshal(offer.Payload, &job) != nil || job.SubmittedBy == r.cfg.OnlyFor {
+		return nil
+	}
+	return &SubmitterError{Run: offer.Run, SubmittedBy: job.SubmittedBy, OnlyFor: r.cfg.OnlyFor}
+}
+
+// SubmitterError is a run that a runner was offered although it takes one person's alone.
+type SubmitterError struct{ Run, SubmittedBy, OnlyFor string }
+
+// Error implements error.
+func (e *SubmitterError) Error() string {
+	return fmt.Sprintf("agent: run %s was submitted by %s: this runner takes the runs of %s alone", e.Run, cmp.Or(e.SubmittedBy, "nobody that the coordinator names"), e.OnlyFor)
+}
+
+// setDegraded says why the runner takes less than it could; empty: all is well.
 func (r *Runner) setDegraded(why string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	changed := r.degraded != why
 	r.degraded = why
+	r.mu.Unlock()
+	if changed {
+		r.news.put(Degraded{Why: why})
+	}
 }
 
 func (r *Runner) timingNow() link.Timing {
@@ -161,9 +205,10 @@ func (a *attempt) delivered() {
 		a.log.Debug("result delivered", "status", ack.Status)
 	}
 	a.r.mu.Lock()
-	defer a.r.mu.Unlock()
 	delete(a.r.active, attemptName(a.ref.Run, a.ref.Epoch))
+	a.r.mu.Unlock()
 	a.r.stir()
+	a.r.news.put(Delivered{Run: a.ref.Run, Epoch: a.ref.Epoch})
 }
 
 // work carries the attempt out and puts its result into the outbox. failedHere says
@@ -185,11 +230,13 @@ func (a *attempt) work(ctx context.Context, doc json.RawMessage) (failedHere boo
 		return false
 	}
 	a.log.Info("attempt begins", "harness", a.job.Harness.ID, "case", a.job.Case.ID)
+	a.tellBegun()
 	result := a.run(ctx)
 	var stopped *executor.Stopped
-	if errors.As(context.Cause(ctx), &stopped) && stopped.Reason == executor.StopDrained {
+	if errors.As(context.Cause(ctx), &stopped) && (stopped.Reason == executor.StopDrained || stopped.Reason == executor.StopPaused) {
 		a.giveBack(stopped)
 	}
+	defer func() { a.tellEnded(result, stopped) }()
 	f := result.Failure
 	failedHere = f != nil && f.Class == protocol.ClassInfra && f.Retryable && stopped == nil
 	return !a.finish(result) || failedHere
@@ -200,6 +247,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 	name := attemptName(a.ref.Run, a.ref.Epoch)
 	recorder := log.New(log.Config{
 		Log: a.spool.Channel(protocol.ChannelLog), Index: a.spool.Channel(protocol.ChannelLogIndex), Scratch: a.spool.Scratch,
+		Live: a.live(),
 	})
 	events := trace.New(trace.Config{Writer: a.spool.Channel(protocol.ChannelTrace)})
 	diff := &counter{w: a.spool.Channel(protocol.ChannelDiff)}
@@ -210,6 +258,7 @@ func (a *attempt) run(ctx context.Context) *protocol.CaseResult {
 		OpenTrace: func() (io.ReadCloser, error) { return a.spool.Open(protocol.ChannelTrace) },
 		Asks:      &asks{dir: a.r.askRoot(), put: a.ask},
 		Compute:   a.tenure.started,
+		Phase:     func(p executor.Phase) { a.r.news.put(AttemptPhase{Run: a.ref.Run, Epoch: a.ref.Epoch, Phase: p}) },
 	})
 	logged, err := recorder.Close()
 	if err != nil {
@@ -242,15 +291,20 @@ func (a *attempt) ask(ctx context.Context, question string) (answer link.Answer,
 }
 
 // giveBack returns the lease of an attempt that was stopped because the runner
-// leaves, so that nobody waits for its end. Its evidence follows as late evidence.
+// leaves or rests, so that nobody waits for its end. Its evidence follows as late evidence.
 func (a *attempt) giveBack(why *executor.Stopped) {
-	a.r.mu.Lock()
-	a.r.gaveBack++
-	a.r.mu.Unlock()
+	reason := "draining"
+	if why.Reason == executor.StopPaused {
+		reason = "paused"
+	} else {
+		a.r.mu.Lock()
+		a.r.gaveBack++
+		a.r.mu.Unlock()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
 	defer cancel()
 	err := a.r.onSession(ctx, func(s *link.RunnerSession) error {
-		_, err := s.GiveBack(ctx, a.ref, link.GiveBack{Reason: "draining", Text: why.Error(), Started: true})
+		_, err := s.GiveBack(ctx, a.ref, link.GiveBack{Reason: reason, Text: why.Error(), Started: true})
 		return err
 	})
 	if err != nil {

@@ -37,13 +37,14 @@ func (r *Runner) keep(ctx context.Context) error {
 	}
 	lost := func(err error, wait time.Duration) {
 		if ctx.Err() == nil {
+			r.news.put(SessionLost{Err: err, Retry: wait})
 			r.log.Warn("no session with the coordinator, trying again", "url", r.cfg.URL, "err", err, "in", wait.Round(time.Millisecond))
 		}
 	}
 	// Two attempts lie at most two windows apart: a coordinator that is back must
 	// see its runners within the one TTL that it gives their leases (P4).
 	most := cmp.Or(r.cfg.Timing.LeaseTTL, link.DefaultTiming().LeaseTTL) / 4
-	return (&link.Redialer{Dial: dial, Lost: lost, Max: most}).Run(ctx, r.serve)
+	return (&link.Redialer{Dial: dial, Lost: lost, Max: most, Now: r.redial}).Run(ctx, r.serve)
 }
 
 func (r *Runner) hello() link.Hello {
@@ -52,8 +53,13 @@ func (r *Runner) hello() link.Hello {
 		Version: r.cfg.Version, OS: runtime.GOOS, Arch: runtime.GOARCH, Hostname: host,
 		Capabilities: r.cfg.Capabilities, CapabilityEvidence: r.cfg.CapabilityEvidence,
 		Resources: link.Resources{CPUs: float64(runtime.NumCPU()), MemoryMB: machineMemoryMB()},
-		Slots:     len(r.slots), Leases: r.held(true), Instance: instance,
+		Slots:     len(r.slots), Leases: r.held(true), Instance: instance, Terms: r.terms(),
 	}
+}
+
+// terms are what the owner of this machine lets the runner do now.
+func (r *Runner) terms() link.Terms {
+	return link.Terms{Scope: r.cfg.Scope, Paused: protocol.Clip(r.gate.why(), maxPause)}
 }
 
 // serve works over one session until it ends.
@@ -64,6 +70,7 @@ func (r *Runner) serve(ctx context.Context, s *link.RunnerSession) error {
 	if r.cfg.Connected != nil {
 		r.cfg.Connected()
 	}
+	r.news.put(SessionUp{Runner: welcome.Runner, Coordinator: welcome.Version})
 	r.log.Info("connected", "runner", welcome.Runner, "coordinator", welcome.Version)
 	r.judge(asked, welcome.Leases)
 
@@ -171,21 +178,34 @@ func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 		}
 	}()
 	for {
+		if !r.gate.pass(ctx) {
+			return
+		}
 		select {
 		case <-slot.free:
 		case <-ctx.Done():
 			return
 		}
-		offer, err := s.Pull(ctx, link.PullRequest{Request: slot.request})
+		// A pause withdraws the wish.
+		wish, withdraw := r.gate.open(ctx)
+		offer, err := s.Pull(wish, link.PullRequest{Request: slot.request})
+		withdrawn := wish.Err() != nil
+		withdraw()
 		if err != nil {
-			if ctx.Err() != nil && s.Err() == nil {
+			if withdrawn && s.Err() == nil {
 				slot.request = protocol.NewID("req_") // a withdrawn wish is spent
 			}
 			slot.free <- struct{}{}
-			if errors.Is(err, link.ErrPullLost) && ctx.Err() == nil {
+			if (withdrawn || errors.Is(err, link.ErrPullLost)) && ctx.Err() == nil {
 				continue
 			}
 			return
+		}
+		if withdrawn { // the offer was faster
+			r.decline(offer, "paused", r.gate.why())
+			slot.request = protocol.NewID("req_")
+			slot.free <- struct{}{}
+			continue
 		}
 		if !r.begin(offer, slot) {
 			slot.free <- struct{}{}
@@ -205,17 +225,20 @@ type handler Runner
 func (h *handler) Beat() link.Heartbeat {
 	r := (*Runner)(h)
 	free := 0
-	for _, s := range r.slots {
-		free += len(s.free)
+	if !r.gate.shut() {
+		for _, s := range r.slots {
+			free += len(s.free)
+		}
 	}
 	r.mu.Lock()
 	degraded := r.degraded
 	r.mu.Unlock()
-	return link.Heartbeat{Leases: r.held(false), Free: free, Degraded: degraded}
+	return link.Heartbeat{Leases: r.held(false), Free: free, Degraded: degraded, Terms: r.terms()}
 }
 
 // Renewed implements link.RunnerHandler.
 func (h *handler) Renewed(asked time.Time, ack link.HeartbeatAck) {
+	h.news.put(Beat{})
 	(*Runner)(h).judge(asked, ack.Leases)
 }
 
@@ -229,6 +252,7 @@ func (h *handler) Drain(d link.Drain) { h.log.Info("coordinator drains", "reason
 
 // Status implements link.RunnerHandler.
 func (h *handler) Status(s link.Status) {
+	h.news.put(Said{Text: s.Text, Level: s.Level})
 	h.log.Info("message from the coordinator", "text", s.Text, "level", s.Level)
 }
 

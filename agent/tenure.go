@@ -28,6 +28,7 @@ type tenure struct {
 	ref  link.AttemptRef
 	log  *slog.Logger
 	stop context.CancelCauseFunc // ends the executor
+	held func(bool)              // is told when the sandbox is held still and when it goes on
 	// granted is what the offer said; only run changes freeze.
 	granted, freeze freezing
 
@@ -53,7 +54,7 @@ type verdict struct {
 
 func newTenure(ref link.AttemptRef, f freezing, stop context.CancelCauseFunc, log *slog.Logger) *tenure {
 	return &tenure{
-		ref: ref, log: log, stop: stop, granted: f, freeze: f,
+		ref: ref, log: log, stop: stop, held: func(bool) {}, granted: f, freeze: f,
 		compute:  make(chan sandbox.ComputeHandle),
 		verdicts: make(chan verdict, 1),
 		asking:   make(chan bool),
@@ -122,6 +123,7 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 			return
 		}
 		frozen = want
+		t.held(want)
 		t.log.Info("sandbox "+done, "overdue", overdue, "asking", asks > 0)
 	}
 	// bound moves the sandbox's own deadline to when the lease must be renewed again.

@@ -97,7 +97,22 @@ type Attempt struct {
 	// Compute is told the sandbox as soon as there is one, so that it can be
 	// frozen. It may be nil.
 	Compute func(sandbox.ComputeHandle)
+	// Phase is told each phase when it begins; it may be nil, and must not wait.
+	Phase func(Phase)
 }
+
+// Phase is a part of an attempt.
+type Phase string
+
+// Phases, in their order. One that failed is the last, but that what the agent did is
+// collected and graded when it ran into a limit.
+const (
+	PhasePrepare Phase = "prepare" // sandbox and environment
+	PhaseInstall Phase = "install" // the harness is found and prepared
+	PhaseRun     Phase = "run"     // the agent works
+	PhaseCollect Phase = "collect" // the snapshot
+	PhaseGrade   Phase = "grade"
+)
 
 // StopReason says why an attempt was stopped from outside.
 type StopReason string
@@ -107,6 +122,7 @@ const (
 	StopCancelled StopReason = "cancelled" // somebody cancelled the run
 	StopStale     StopReason = "stale"     // another attempt has taken its place
 	StopDrained   StopReason = "drained"   // the runner is shutting down
+	StopPaused    StopReason = "paused"    // the machine's owner wants it to rest
 	StopLost      StopReason = "lost"      // the runner lost hold of its sandbox
 )
 
@@ -175,23 +191,26 @@ func (x *execution) phases(ctx context.Context) {
 			})
 		}
 	}()
-	if !x.timed(&x.result.Timing.PrepareMs, func() bool { return x.prepare(ctx) }) {
+	if !x.timed(PhasePrepare, &x.result.Timing.PrepareMs, func() bool { return x.prepare(ctx) }) {
 		return
 	}
-	if !x.timed(&x.result.Timing.InstallMs, func() bool { return x.install(ctx) }) {
+	if !x.timed(PhaseInstall, &x.result.Timing.InstallMs, func() bool { return x.install(ctx) }) {
 		return
 	}
-	if !x.timed(&x.result.Timing.RunMs, func() bool { return x.run(ctx) }) {
+	if !x.timed(PhaseRun, &x.result.Timing.RunMs, func() bool { return x.run(ctx) }) {
 		return
 	}
-	x.timed(&x.result.Timing.SnapshotMs, func() bool { return x.snapshot(ctx) })
-	x.timed(&x.result.Timing.GradeMs, func() bool { return x.grade(ctx) })
+	x.timed(PhaseCollect, &x.result.Timing.SnapshotMs, func() bool { return x.snapshot(ctx) })
+	x.timed(PhaseGrade, &x.result.Timing.GradeMs, func() bool { return x.grade(ctx) })
 }
 
-func (x *execution) timed(ms *float64, phase func() bool) bool {
+func (x *execution) timed(phase Phase, ms *float64, do func() bool) bool {
+	if x.a.Phase != nil {
+		x.a.Phase(phase)
+	}
 	from := x.cfg.Now()
 	defer func() { *ms = float64(x.cfg.Now().Sub(from).Microseconds()) / 1000 }()
-	return phase()
+	return do()
 }
 
 // fail records the first failure: later ones follow from it.
@@ -244,7 +263,7 @@ func stopFailure(ctx context.Context, stage string) *protocol.Failure {
 	switch stopped.Reason {
 	case StopCancelled:
 		f.Reason, f.Code = protocol.ReasonCancelled, protocol.CodeCancelled
-	case StopDrained:
+	case StopDrained, StopPaused:
 		f.Reason, f.Code, f.Retryable = protocol.ReasonDrained, protocol.CodeUpstreamError, true
 	default:
 		f.Reason, f.Code, f.Retryable = protocol.ReasonLost, protocol.CodeUpstreamError, true

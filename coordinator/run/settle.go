@@ -7,10 +7,10 @@ import (
 	"fmt"
 
 	"github.com/everdict/everdict/coordinator/store"
-	"github.com/everdict/everdict/coordinator/verdict"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/verdict"
 )
 
 // Holder is the runner that speaks for an attempt.

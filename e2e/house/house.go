@@ -207,6 +207,13 @@ func (h *House) Online(id string) {
 	})
 }
 
+// Agent is the runner itself.
+func (r *Runner) Agent() *agent.Runner {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.r
+}
+
 // Drain lets the runner finish what it has and returns its error.
 func (r *Runner) Drain() error {
 	r.r.Drain()

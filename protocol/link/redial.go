@@ -14,6 +14,8 @@ type Redialer struct {
 	Min, Max time.Duration
 	// Lost is told each time why there is no session and how long the next attempt waits. May be nil.
 	Lost func(err error, wait time.Duration)
+	// Now ends a wait when it gives something: somebody is at the machine and does not want to wait. May be nil.
+	Now <-chan struct{}
 	// Rand returns a number in [0, 1). Defaults to math/rand/v2.
 	Rand func() float64
 }
@@ -53,6 +55,8 @@ func (r *Redialer) Run(ctx context.Context, run func(context.Context, *RunnerSes
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
+		case <-r.Now:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return context.Cause(ctx)

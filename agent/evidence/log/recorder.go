@@ -58,6 +58,9 @@ type Config struct {
 	// for Close. It is called when the head is full. nil, or an error from it,
 	// keeps the end in memory.
 	Scratch func(name string) (*os.File, error)
+	// Live, if set, gets every byte as it comes, also those that the record will not keep.
+	// It must not wait.
+	Live io.Writer
 }
 
 // Recorder takes the output of one attempt. Its methods may be called from any
@@ -128,6 +131,9 @@ func (w *writer) Write(p []byte) (int, error) {
 func (r *Recorder) take(stream string, p []byte) {
 	r.last = time.Now()
 	r.keepTail(p)
+	if r.cfg.Live != nil {
+		_, _ = r.cfg.Live.Write(p) // a view, not the record
+	}
 	for !r.full && len(p) > 0 {
 		head := p[:min(int64(len(p)), r.cfg.HeadBytes-r.stored)]
 		r.store(stream, r.last, head)
