@@ -4,8 +4,8 @@ package doctor
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is what this user can still write on the disk of dir.
-func freeBytes(dir string) (uint64, error) {
+// FreeBytes is what this user can still write on the disk of dir.
+func FreeBytes(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// freeBytes is what this user can still write on the disk of dir.
-func freeBytes(dir string) (free uint64, err error) {
+// FreeBytes is what this user can still write on the disk of dir.
+func FreeBytes(dir string) (free uint64, err error) {
 	p, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, err

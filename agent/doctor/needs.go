@@ -153,7 +153,7 @@ func directory(path string) func(context.Context) Check {
 		if !writable(at) {
 			return missing(fmt.Sprintf("this user may not write to %s", at), "choose a directory of your own, or: sudo chown \"$USER\" "+at)
 		}
-		free, err := freeBytes(at)
+		free, err := FreeBytes(at)
 		if err != nil {
 			return warn(fmt.Sprintf("%s: the free space cannot be told: %v", path, err), "")
 		}

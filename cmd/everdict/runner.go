@@ -75,13 +75,13 @@ func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, 
 	if hide != "" {
 		hidden = []string{hide}
 	}
-	sandboxes := newDrivers(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
+	sandboxes := findLanes(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
 	r := agent.New(agent.Config{
 		URL: o.APIURL, Credential: credential, CAFile: o.CAFile, Connected: connected,
-		Slots: o.MaxConcurrent, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
+		Slots: o.MaxConcurrent, Capabilities: sandboxes.Capabilities, CapabilityEvidence: sandboxes.Evidence, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,
-		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(),
+		Driver: sandboxes.Plain, Images: sandboxes.Images, Lookup: builtin.Lookup, Executable: executable(),
 		WithholdProxy: !o.PassProxy, PassCA: o.PassCA,
 		DrainTimeout: o.DrainTimeout, ExitWhenIdle: o.ExitWhenIdle, Log: o.Log,
 	})

@@ -116,16 +116,16 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	if err := process.HideSelf(); err != nil {
 		l.coordinator.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
-	sandboxes := newDrivers(ctx, l.sandbox, l.stateDir, workDir(l.workDir, l.stateDir), l.slots, l.capabilities)
+	sandboxes := findLanes(ctx, l.sandbox, l.stateDir, workDir(l.workDir, l.stateDir), l.slots, l.capabilities)
 	defer sandboxes.Close()
-	if err := lacking(ctx, l, sandboxes.capabilities); err != nil {
+	if err := lacking(ctx, l, sandboxes.Capabilities); err != nil {
 		return errors.Join(err, s.Close())
 	}
 	runner := agent.New(agent.Config{
-		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.capabilities, CapabilityEvidence: sandboxes.evidence, Version: version,
+		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.Capabilities, CapabilityEvidence: sandboxes.Evidence, Version: version,
 		CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA,
 		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
-		Driver: sandboxes.plain, Images: sandboxes.images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
+		Driver: sandboxes.Plain, Images: sandboxes.Images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
