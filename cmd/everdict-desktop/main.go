@@ -1,6 +1,8 @@
 // Command everdict-desktop is the desktop app: this computer as a runner, with a tray
 // icon and a window. Each command is a file of its own.
 //
+//	everdict-desktop            the app; started again, it shows its window
+//	everdict-desktop status     and pause, resume, stop, pair, ...: what the running app does, in a terminal
 //	everdict-desktop install    puts it into the menu and makes it open everdict:// links
 //	everdict-desktop uninstall  takes that away again
 //	everdict-desktop window     shows its page; the app starts this by itself
@@ -12,12 +14,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/everdict/everdict/protocol"
 )
 
 // version is set by the build.
@@ -27,21 +32,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "everdict-desktop:", err)
+		var p *protocol.Problem
+		fmt.Fprintln(os.Stderr, "everdict-desktop:", oneLine(err.Error()))
+		if errors.As(err, &p) && p.Hint != "" {
+			fmt.Fprintln(os.Stderr, "hint:", oneLine(p.Hint))
+		}
 		os.Exit(2)
 	}
 }
 
-// root is the whole command tree.
+// root is the whole command tree. Without a command it is the app itself.
 func root() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:           "everdict-desktop",
-		Short:         "This computer as a runner of Everdict, with a tray icon and a window",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-	}
+	cmd := residentCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(installCommand(), uninstallCommand(), windowCommand(), versionCommand())
+	cmd.AddCommand(steerCommands()...)
 	return cmd
 }
