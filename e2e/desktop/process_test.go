@@ -1,0 +1,475 @@
+package desktop_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/everdict/everdict/desktop/control"
+	"github.com/everdict/everdict/desktop/home"
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+)
+
+// program is everdict-desktop, built once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "everdict-desktop-test")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "everdict-desktop")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "github.com/everdict/everdict/cmd/everdict-desktop")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build everdict-desktop: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// proc is the app as a process of its own, without tray and window.
+type proc struct {
+	t       testing.TB
+	home    string
+	environ []string
+	dirs    home.Dirs
+	cmd     *exec.Cmd
+	client  *control.Client
+	done    chan struct{}
+}
+
+func startProc(t testing.TB, args ...string) *proc {
+	t.Helper()
+	return startProcWith(t, nil, args...)
+}
+
+// startProcWith has more in its environment.
+func startProcWith(t testing.TB, environ []string, args ...string) *proc {
+	t.Helper()
+	root, err := os.MkdirTemp("", "desk") // short: a socket is in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	p := &proc{t: t, home: root, dirs: home.Below(root), environ: environ}
+	p.client = control.Dial(p.dirs.Socket())
+	t.Cleanup(p.client.Close)
+	p.start(args...)
+	t.Cleanup(func() { p.kill() })
+	return p
+}
+
+func (p *proc) command(args ...string) *exec.Cmd {
+	p.t.Helper()
+	path, err := program()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	for _, kv := range os.Environ() {
+		switch name, _, _ := strings.Cut(kv, "="); name {
+		case "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "BROWSER":
+		default:
+			cmd.Env = append(cmd.Env, kv)
+		}
+	}
+	// Nothing of the machine's desktop is touched.
+	cmd.Env = append(cmd.Env, home.Variable+"="+p.home, "HOME="+p.home, "XDG_CONFIG_HOME="+p.home+"/xdg", "XDG_DATA_HOME="+p.home+"/xdg-data")
+	cmd.Env = append(cmd.Env, p.environ...)
+	return cmd
+}
+
+func (p *proc) start(args ...string) {
+	p.t.Helper()
+	if args == nil {
+		args = []string{"--no-tray", "--background"}
+	}
+	p.cmd = p.command(args...)
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	p.done = done
+	go func() {
+		_ = p.cmd.Wait()
+		close(done)
+	}()
+	house.Eventually(p.t, "the app answers", func() bool { _, err := p.client.State(context.Background()); return err == nil })
+}
+
+// kill is kill -9.
+func (p *proc) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (p *proc) do(method, path string, body, into any) {
+	p.t.Helper()
+	if err := p.client.Do(context.Background(), method, path, body, into); err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+func (p *proc) until(what string, ok func(*control.State) bool) control.State {
+	p.t.Helper()
+	var last control.State
+	house.Eventually(p.t, what, func() bool {
+		s, err := p.client.State(context.Background())
+		if err != nil {
+			return false
+		}
+		last = *s
+		return ok(s)
+	})
+	return last
+}
+
+// pair connects the process, with an HTTP client as the browser, and lets look see each moment of it.
+func (p *proc) pair(h *house.House, look func(secrets ...string)) control.Connection {
+	p.t.Helper()
+	p.do(http.MethodPost, "pair", control.PairRequest{Coordinator: h.URL()}, nil)
+	s := p.until("the pairing waits", func(s *control.State) bool {
+		return s.Pairing != nil && s.Pairing.Status == control.PairingWaiting
+	})
+	id := s.Pairing.URL[strings.LastIndexAny(s.Pairing.URL, "/=")+1:]
+	look()
+	approval, err := h.Client.ApprovePairing(context.Background(), id)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	grant := approval.Callback[strings.Index(approval.Callback, "grant=")+len("grant="):]
+	grant, _, _ = strings.Cut(grant, "&")
+	look(grant)
+	if status, text := browse(p.t, approval.Callback); status != http.StatusOK {
+		p.t.Fatalf("the callback answers %d: %s", status, text)
+	}
+	look(grant)
+	s = p.until("it is online", func(s *control.State) bool { return len(s.Connections) == 1 && s.Connections[0].Online })
+	set := s.Connections[0].Settings
+	set.Sandbox = control.SandboxProcess
+	p.do(http.MethodPut, "connections/"+s.Connections[0].ID, set, nil)
+	s = p.until("it is idle", func(s *control.State) bool {
+		return s.Status == control.StatusIdle && s.Connections[0].Settings.Sandbox == control.SandboxProcess
+	})
+	look(grant)
+	return s.Connections[0]
+}
+
+// What everybody can read of the app while it is being connected has no secret in it: not its arguments, not its
+// environment, not its log.
+func TestNothingToReadDuringPairing(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	p := startProc(t)
+	p.pair(h, func(secrets ...string) {
+		keys, err := filepath.Glob(filepath.Join(p.dirs.Config, "keys", "*.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range keys { // they are what is secret
+			b, err := os.ReadFile(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept struct {
+				Seed    string `json:"seed"`
+				Pending struct {
+					Verifier, Grant string
+				} `json:"pending"`
+			}
+			if err := json.Unmarshal(b, &kept); err != nil {
+				t.Fatal(err)
+			}
+			secrets = append(secrets, kept.Seed, kept.Pending.Verifier, kept.Pending.Grant)
+		}
+		for _, file := range []string{fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid), fmt.Sprintf("/proc/%d/environ", p.cmd.Process.Pid), p.dirs.Log(),
+			filepath.Join(p.dirs.Config, "connections.json")} {
+			b, err := os.ReadFile(file)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range secrets {
+				if s != "" && bytes.Contains(b, []byte(s)) {
+					t.Errorf("%s has a secret in it", file)
+				}
+			}
+		}
+	})
+}
+
+// A link that the app was started with is in its arguments no more when it answers.
+func TestLinkLeavesTheArguments(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	code, err := h.Client.CreatePairCode(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startProc(t, "--no-tray", "--background", code.Link)
+	s := p.until("it asks", func(s *control.State) bool { return s.Question != nil })
+	if s.Question.Coordinator != h.URL() {
+		t.Errorf("it asks %+v", s.Question)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid))
+	if err != nil || bytes.Contains(b, []byte("prc_")) {
+		t.Errorf("its arguments are %q, %v", b, err)
+	}
+	// A second process hands its link over, and ends well.
+	second := p.command("everdict://open")
+	if out, err := second.CombinedOutput(); err != nil {
+		t.Errorf("the second process: %v, %s", err, out)
+	}
+	hostile := p.command("everdict://pair?c=http://evil.example")
+	if out, err := hostile.CombinedOutput(); err == nil || !strings.Contains(string(out), "no link for Everdict") {
+		t.Errorf("a hostile link by a second process: %v, %s", err, out)
+	}
+}
+
+// kill -9 while a job runs: the job ends, the run is done by the next life of the app, and nothing is left (F51, F52).
+func TestKilledWhileRunning(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	p := startProc(t)
+	c := p.pair(h, func(...string) {})
+	marker := filepath.Join(p.home, "pid")
+	again := filepath.Join(p.home, "again")
+	req := house.Scripted("run echo $$ >> " + marker + "; until [ -e " + again + " ]; do sleep 0.05; done")
+	req.Runtime = c.Target
+	id := h.Submit(req)
+	var pid int
+	house.Eventually(t, "the job runs", func() bool {
+		b, err := os.ReadFile(marker)
+		if err != nil {
+			return false
+		}
+		n, _ := fmt.Sscan(string(b), &pid)
+		return n == 1
+	})
+	p.kill()
+	house.Eventually(t, "the job of the killed app is gone", func() bool { return !alive(pid) })
+	if err := os.WriteFile(again, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	p.until("it is connected again", func(s *control.State) bool { return len(s.Connections) == 1 && s.Connections[0].Online })
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt < 2 {
+		t.Errorf("the run is %s, attempt %d: %+v", run.Status, run.Attempt, run.Failure)
+	}
+}
+
+// alive says whether a process runs. One that has ended and was not waited for by whoever inherited it does not.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(b), ") ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+// kill -9 at each step of a pairing: the next life either has the connection or has nothing, and no key is left over.
+func TestKilledWhilePairing(t *testing.T) {
+	t.Parallel()
+	keys := func(p *proc) []string {
+		k, err := filepath.Glob(filepath.Join(p.dirs.Config, "keys", "*.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	waiting := func(t *testing.T, h *house.House) (*proc, string) {
+		p := startProc(t)
+		p.do(http.MethodPost, "pair", control.PairRequest{Coordinator: h.URL()}, nil)
+		s := p.until("the pairing waits", func(s *control.State) bool { return s.Pairing != nil && s.Pairing.Status == control.PairingWaiting })
+		return p, s.Pairing.URL[strings.LastIndexAny(s.Pairing.URL, "/=")+1:]
+	}
+	t.Run("before the approval", func(t *testing.T) {
+		t.Parallel()
+		h := quickHouse(t)
+		p, id := waiting(t, h)
+		p.kill()
+		if len(keys(p)) != 1 {
+			t.Fatalf("keys while it waits: %v, want one", keys(p))
+		}
+		p.start()
+		s := p.until("it says so", func(s *control.State) bool { return len(s.Notices) > 0 })
+		if len(s.Connections) != 0 || len(keys(p)) != 0 {
+			t.Errorf("%d connections, keys %v; want none", len(s.Connections), keys(p))
+		}
+		// The approval that comes now finds nobody, and makes nothing that works.
+		approval, err := h.Client.ApprovePairing(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := browse(t, approval.Callback); status == http.StatusOK {
+			t.Error("somebody took the approval of a dead app")
+		}
+	})
+	t.Run("after the grant has come", func(t *testing.T) {
+		t.Parallel()
+		h := quickHouse(t)
+		p, id := waiting(t, h)
+		approval, err := h.Client.ApprovePairing(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := browse(t, approval.Callback); status != http.StatusOK {
+			t.Fatalf("callback: %d", status)
+		}
+		p.kill() // before, while or after it redeems
+		p.start()
+		s := p.until("it is connected, or says that it is not", func(s *control.State) bool { return len(s.Connections) == 1 || len(s.Notices) > 0 })
+		runners, err := h.Client.Runners(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := len(s.Connections); len(keys(p)) != want {
+			t.Errorf("%d connections and keys %v", want, keys(p))
+		}
+		if len(s.Connections) == 1 && (len(runners) != 1 || runners[0].ID != s.Connections[0].Runner) {
+			t.Errorf("the connection is runner %s, the coordinator has %+v", s.Connections[0].Runner, runners)
+		}
+	})
+}
+
+// SIGTERM drains.
+func TestTermDrains(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	p := startProc(t)
+	c := p.pair(h, func(...string) {})
+	file := filepath.Join(p.home, "go")
+	req := house.Scripted("run until [ -e " + file + " ]; do sleep 0.05; done")
+	req.Runtime = c.Target
+	id := h.Submit(req)
+	p.until("it runs", func(s *control.State) bool { return s.Status == control.StatusRunning })
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.done:
+	case <-time.After(house.Patience):
+		t.Fatal("the app did not end")
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+		t.Errorf("the run is %s, attempt %d", run.Status, run.Attempt)
+	}
+}
+
+// The commands of a terminal.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	p := startProc(t)
+	say := func(args ...string) (string, error) {
+		out, err := p.command(args...).CombinedOutput()
+		return string(out), err
+	}
+	want := func(words string, args ...string) {
+		t.Helper()
+		if out, err := say(args...); err != nil || !strings.Contains(out, words) {
+			t.Errorf("%v: %v, %s; want %q in it", args, err, out, words)
+		}
+	}
+	want("connected to no coordinator", "status")
+	c := p.pair(h, func(...string) {})
+	want("waiting for a run", "status")
+	want(c.ID, "status", "--json")
+	want("Paused: by you", "pause")
+	want("waiting for a run", "resume", c.ID)
+	want("RUN", "history")
+	if out, err := say("pair", h.URL()); err == nil || !strings.Contains(out, "--replace") && !strings.Contains(out, "replace that connection") {
+		t.Errorf("pair twice: %v, %s", err, out)
+	}
+	if out, err := say("disconnect", "../x"); err == nil || !strings.Contains(out, "no connection") {
+		t.Errorf("disconnect what is not there: %v, %s", err, out)
+	}
+	want("knows", "disconnect", c.ID)
+	want("", "quit")
+	select {
+	case <-p.done:
+	case <-time.After(house.Patience):
+		t.Fatal("the app did not end")
+	}
+	if out, err := say("status"); err == nil || !strings.Contains(out, "not running") {
+		t.Errorf("status without an app: %v, %s", err, out)
+	}
+}
+
+// usage is what the kernel says of a process.
+func usage(t testing.TB, pid int) (rss, pss, switches int64) {
+	t.Helper()
+	read := func(file string, keys ...string) []int64 {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make([]int64, len(keys))
+		for line := range strings.Lines(string(b)) {
+			key, rest, _ := strings.Cut(line, ":")
+			if i := slices.Index(keys, key); i >= 0 {
+				if _, err := fmt.Sscan(rest, &out[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return out
+	}
+	m := read("smaps_rollup", "Rss", "Pss")
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		switches += read("task/"+task.Name()+"/status", "voluntary_ctxt_switches")[0]
+	}
+	return m[0], m[1], switches
+}
+
+// BenchmarkResident measures the idle app, window closed, connected to a coordinator with the clocks that it has in real
+// life: kB of memory, and how often its threads went to sleep in a minute. docs/benchmarks.md has the figures.
+func BenchmarkResident(b *testing.B) {
+	h := house.New(b)
+	p := startProc(b)
+	p.pair(h, func(...string) {})
+	for b.Loop() {
+		rest := time.NewTimer(20 * time.Second) // what was done for the pairing is over
+		<-rest.C
+		_, _, before := usage(b, p.cmd.Process.Pid)
+		rest.Reset(time.Minute)
+		<-rest.C
+		rss, pss, after := usage(b, p.cmd.Process.Pid)
+		b.ReportMetric(float64(rss), "rss-kB")
+		b.ReportMetric(float64(pss), "pss-kB")
+		b.ReportMetric(float64(after-before), "switches/min")
+	}
+}
