@@ -280,6 +280,47 @@ func TestKilledWhileRunning(t *testing.T) {
 	}
 }
 
+// The computer sleeps over its lease: the coordinator shows it as away and gives the run to a next attempt; awake, the app
+// asks before the job takes another step, and all is as before (F51).
+func TestF51_Sleeps(t *testing.T) {
+	t.Parallel()
+	h := quickHouse(t)
+	p := startProc(t)
+	c := p.pair(h, func(...string) {})
+	file := filepath.Join(p.home, "go")
+	req := house.Scripted("run until [ -e " + file + " ]; do sleep 0.05; done")
+	req.Runtime = c.Target
+	id := h.Submit(req)
+	p.until("it runs", func(s *control.State) bool { return s.Status == control.StatusRunning })
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	online := func(want bool) func() bool {
+		return func() bool {
+			runners, err := h.Client.Runners(context.Background())
+			return err == nil && len(runners) == 1 && runners[0].Online == want
+		}
+	}
+	house.Eventually(t, "the coordinator shows it as away", online(false))
+	h.Until(id, "the run is back in the queue", func(r protocol.Run) bool { return r.Status == protocol.StatusQueued })
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "it is back", online(true))
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt < 2 {
+		t.Errorf("the run is %s, attempt %d: %+v", run.Status, run.Attempt, run.Failure)
+	}
+	p.until("it is idle", func(s *control.State) bool { return s.Status == control.StatusIdle })
+	var hist control.History
+	p.do(http.MethodGet, "history", nil, &hist)
+	if len(hist.Entries) != 2 || hist.Entries[1].Outcome != control.OutcomeLost {
+		t.Errorf("the history is %+v; want the attempt that was lost, and the one after it", hist.Entries)
+	}
+}
+
 // alive says whether a process runs. One that has ended and was not waited for by whoever inherited it does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
