@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/agent/harness"
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/history"
 	"github.com/everdict/everdict/desktop/home"
@@ -55,6 +56,8 @@ type Config struct {
 	Assets http.Handler
 	// Everdict is the everdict program, for the PATH of jobs; empty: none.
 	Everdict string
+	// Roster is where the runners of this user list what no job may see.
+	Roster string
 	// CAFile is trusted beside the system's certificates.
 	CAFile string
 	// Timing is used until a coordinator announces its own.
@@ -117,6 +120,10 @@ func New(cfg Config) (*App, error) {
 	cfg.DrainTimeout = cmp.Or(cfg.DrainTimeout, 20*time.Second)
 	if err := cfg.Dirs.Make(); err != nil {
 		return nil, err
+	}
+	keeps := []string{cfg.Dirs.Config, cfg.Dirs.State, cfg.Dirs.Runtime}
+	if err := lanes.Enlist(context.Background(), cfg.Roster, keeps); cfg.Roster != "" && err != nil {
+		cfg.Log.Warn("jobs of other runners of this user can read what the app keeps", "err", err)
 	}
 	a := &App{
 		cfg: cfg, log: cfg.Log, vault: &vault.Vault{Dir: filepath.Join(cfg.Dirs.Config, "keys"), Keyring: cfg.Keyring},

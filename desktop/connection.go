@@ -190,7 +190,7 @@ func (c *connection) once(ctx context.Context) error {
 		return err
 	}
 	state, work := c.app.cfg.Dirs.Runner(rec.ID)
-	l := lanes.Find(ctx, lanes.Config{Driver: rec.Settings.Sandbox, StateDir: state, WorkDir: work, Slots: rec.Settings.Slots, Image: rec.Settings.Image})
+	l := lanes.Find(ctx, lanes.Config{Driver: rec.Settings.Sandbox, StateDir: state, WorkDir: work, Slots: rec.Settings.Slots, Image: rec.Settings.Image, Roster: c.app.cfg.Roster})
 	defer func() {
 		if err := l.Close(); err != nil {
 			c.app.log.Warn("sandboxes could not be closed", "coordinator", rec.Coordinator, "err", err)

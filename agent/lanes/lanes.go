@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/everdict/everdict/agent"
@@ -97,4 +98,19 @@ func Enlist(ctx context.Context, roster string, dirs []string, files ...string) 
 		return nil // no runner hides anything here
 	}
 	return err
+}
+
+// RootRoster is root's roster whatever its environment says: a service has no home, and sudo may keep another user's.
+const RootRoster = "/var/lib/everdict-runners"
+
+// Roster is where the runners of the user with this home find each other if no setting says where.
+func Roster(home string, getenv func(string) string) string {
+	if os.Geteuid() == 0 {
+		return RootRoster
+	}
+	state := getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "everdict-runners")
 }

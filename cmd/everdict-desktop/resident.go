@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/desktop"
 	"github.com/everdict/everdict/desktop/control"
@@ -120,7 +121,7 @@ func (o *resident) run(ctx context.Context, link string) error {
 			_, err := install.AtLogin(context.Background(), install.Config{Executable: executable}, on)
 			return err
 		},
-		Assets: assets, Everdict: beside(executable), CAFile: os.Getenv("EVERDICT_CA_FILE"),
+		Assets: assets, Everdict: beside(executable), Roster: roster(), CAFile: os.Getenv("EVERDICT_CA_FILE"),
 	})
 	if err != nil {
 		return err
@@ -234,6 +235,18 @@ func (o *resident) handOver(ctx context.Context, dirs home.Dirs, link string) er
 			return fmt.Errorf("the app is running and does not answer: end it, and start it again")
 		}
 	}
+}
+
+// roster is where everdict runner has its own, so that the two hide each other's files.
+func roster() string {
+	if dir := os.Getenv("EVERDICT_ROSTER_DIR"); filepath.IsAbs(dir) {
+		return dir
+	}
+	user, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return lanes.Roster(user, os.Getenv)
 }
 
 // beside is the everdict program next to this one; empty: there is none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/cmd/member"
@@ -94,7 +95,7 @@ func announce(ctx context.Context, o cli.RunnerOptions, file string) {
 	if file != "" {
 		files = []string{file}
 	}
-	if err := enlist(ctx, o.Sandbox, []string{o.StateDir}, files...); err != nil && ctx.Err() == nil {
+	if err := lanes.Enlist(ctx, o.Sandbox.RosterDir, []string{o.StateDir}, files...); err != nil && ctx.Err() == nil {
 		o.Log.Warn("jobs of other runners of this user may read this runner's files", "err", err)
 	}
 }

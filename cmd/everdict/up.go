@@ -12,6 +12,7 @@ import (
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/harness/builtin"
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator/run"
@@ -22,7 +23,7 @@ import (
 
 // runUp is a coordinator with a runner in its own process.
 func runUp(ctx context.Context, o cli.UpOptions) error {
-	if err := enlist(ctx, o.Sandbox, []string{o.Coordinator.DataDir}); err != nil && ctx.Err() == nil {
+	if err := lanes.Enlist(ctx, o.Sandbox.RosterDir, []string{o.Coordinator.DataDir}); err != nil && ctx.Err() == nil {
 		o.Coordinator.Log.Warn("jobs of other runners of this user may read what is kept in the data directory", "err", err)
 	}
 	return withLocal(ctx, local{
@@ -59,7 +60,7 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 		}
 	}()
 	data, state := filepath.Join(dir, "data"), filepath.Join(dir, "runner")
-	if err := enlist(ctx, o.Sandbox, []string{data, state}); err != nil {
+	if err := lanes.Enlist(ctx, o.Sandbox.RosterDir, []string{data, state}); err != nil {
 		o.Log.Debug("jobs of other runners of this user may read what is kept for this run", "err", err)
 	}
 	work := filepath.Join(dir, "w")

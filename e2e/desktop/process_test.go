@@ -93,7 +93,7 @@ func (p *proc) command(args ...string) *exec.Cmd {
 		}
 	}
 	// Nothing of the machine's desktop is touched.
-	cmd.Env = append(cmd.Env, home.Variable+"="+p.home, "HOME="+p.home, "XDG_CONFIG_HOME="+p.home+"/xdg", "XDG_DATA_HOME="+p.home+"/xdg-data")
+	cmd.Env = append(cmd.Env, home.Variable+"="+p.home, "EVERDICT_ROSTER_DIR="+p.home+"/roster", "HOME="+p.home, "XDG_CONFIG_HOME="+p.home+"/xdg", "XDG_DATA_HOME="+p.home+"/xdg-data")
 	cmd.Env = append(cmd.Env, p.environ...)
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/cmd/everdict/config"
 )
 
@@ -59,7 +60,7 @@ func (a *app) sandbox() (SandboxOptions, error) {
 		Network: a.cfg.String(config.ContainerNetwork), ReadOnly: a.cfg.Bool(config.ReadOnlyRoot), AllowEmulation: a.cfg.Bool(config.AllowEmulation),
 		Warm: a.cfg.Int(config.Warm),
 	}
-	o.RosterDir = cmp.Or(a.cfg.String(config.RosterDir), config.Roster(config.Home(), os.Getenv))
+	o.RosterDir = cmp.Or(a.cfg.String(config.RosterDir), lanes.Roster(config.Home(), os.Getenv))
 	var err error
 	if o.RosterDir, err = absolute(o.RosterDir); err != nil {
 		return o, err

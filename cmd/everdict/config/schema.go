@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/everdict/everdict/agent/lanes"
 )
 
 // Kind is the type of a key's value.
@@ -166,7 +168,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
 		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what encloses runs that name no image: process or docker (runs that name one always get docker)"},
 		{HideFiles, "hide-files", "EVERDICT_HIDE_FILES", Bool, "true", false, "hide the runner's own files from jobs; they may then not mount, and not use sudo where the runner is not root (Linux)"},
-		{RosterDir, "roster-dir", "EVERDICT_ROSTER_DIR", String, "", false, "directory in which the runners of this user list what no job of theirs may see; empty: one below the user's state directory, for root " + rootRoster + " (Linux)"},
+		{RosterDir, "roster-dir", "EVERDICT_ROSTER_DIR", String, "", false, "directory in which the runners of this user list what no job of theirs may see; empty: one below the user's state directory, for root " + lanes.RootRoster + " (Linux)"},
 		{Image, "image", "EVERDICT_IMAGE", String, "", false, "image for runs that name none, with --sandbox docker"},
 		{DockerRuntime, "docker-runtime", "EVERDICT_DOCKER_RUNTIME", String, "", false, "runtime of the container engine, such as runsc; empty: its default"},
 		{ContainerNetwork, "container-network", "EVERDICT_CONTAINER_NETWORK", String, "public", false, "network of containers whose run does not choose: public or none"},
@@ -176,17 +178,6 @@ func Schema(home string, getenv func(string) string) []Key {
 		{PassProxy, "pass-proxy", "EVERDICT_PASS_PROXY", Bool, "true", false, "give runs this machine's proxy variables, a login in them included"},
 		{PassCA, "pass-ca", "EVERDICT_PASS_CA", Bool, "false", false, "give runs the certificates of --ca-file, beside those that the system trusts"},
 	}
-}
-
-// rootRoster is root's roster whatever its environment says: a service has no home, and sudo may keep another user's.
-const rootRoster = "/var/lib/everdict-runners"
-
-// Roster is where the runners of the user with this home find each other if no setting says where.
-func Roster(home string, getenv func(string) string) string {
-	if os.Geteuid() == 0 {
-		return rootRoster
-	}
-	return filepath.Join(userDir(home, getenv("XDG_STATE_HOME"), ".local/state"), "everdict-runners")
 }
 
 func userDir(home, xdg, fallback string) string {
