@@ -59,7 +59,7 @@ func (m *poolMember) run(ctx context.Context) error {
 			return exitCode(turnedAway(err))
 		}
 		connected := false
-		err = work(ctx, m.o, token, func() { connected = true }, m.file)
+		err = work(ctx, m.o, token, nil, func() { connected = true }, m.file)
 		var refused *link.RevokedError
 		unknown := errors.As(err, &refused) && refused.Code == string(protocol.CodeUnauthenticated)
 		if !unknown || fresh && !connected || ctx.Err() != nil {

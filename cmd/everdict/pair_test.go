@@ -222,9 +222,19 @@ func TestPairByDeviceCode(t *testing.T) {
 		t.Errorf("the log repeats a credential or the code:\n%s", s)
 	}
 
+	scope := func(want string) {
+		t.Helper()
+		r, err := c.Runners(ctx)
+		if err != nil || len(r) != 1 || r[0].Scope != want {
+			t.Errorf("the runners are %+v, %v; want one with scope %s", r, err, want)
+		}
+	}
+	scope(protocol.RunnerScopeOwner)
+
 	// It knows who it is, and where: neither --pair nor --api-url is needed.
-	runner = start(t, home, "runner", "--drain-timeout", "0s")
+	runner = start(t, home, "runner", "--drain-timeout", "0s", "--scope", "workspace")
 	works("started again")
+	scope(protocol.RunnerScopeWorkspace)
 	out, err := exec.Command("everdict", "runner", "unpair", "--state-dir", filepath.Dir(kept), "-o", "json").Output()
 	if err != nil || !strings.Contains(string(out), paired.Runner) || strings.Contains(string(out), "notTold") {
 		t.Errorf("unpair: %s, %v", out, err)

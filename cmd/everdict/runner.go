@@ -38,7 +38,7 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 			return err
 		}
 		o.APIURL = address(o, device)
-		return exitCode(work(ctx, o, c, func() {}, ""))
+		return exitCode(work(ctx, o, c, device, func() {}, ""))
 	}
 	token, device, given, err := credential(o)
 	if err != nil {
@@ -63,12 +63,12 @@ func runRunner(ctx context.Context, o cli.RunnerOptions) error {
 			}
 		})
 	}
-	return exitCode(work(ctx, o, token, keep, from))
+	return exitCode(work(ctx, o, token, device, keep, from))
 }
 
-// work is a runner with its credential. connected is called each time that has
-// proved good; hide is a file that no job may see, or empty.
-func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, connected func(), hide string) error {
+// work is a runner with its credential, which is that of device, or a token. connected is
+// called each time that has proved good; hide is a file that no job may see, or empty.
+func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, device *agent.Device, connected func(), hide string) error {
 	if err := process.HideSelf(); err != nil {
 		o.Log.Warn("other programs of this user can look into the runner", "err", err)
 	}
@@ -78,7 +78,14 @@ func work(ctx context.Context, o cli.RunnerOptions, credential link.Credential, 
 	}
 	sandboxes := findLanes(ctx, o.Sandbox, o.StateDir, workDir(o.WorkDir, o.StateDir), o.MaxConcurrent, o.Capabilities)
 	defer sandboxes.Close()
+	// The coordinator keeps to the scope; a machine that knows its owner does not have to
+	// believe it.
+	only := ""
+	if device != nil && o.Scope != protocol.RunnerScopeWorkspace {
+		only = device.Account.Subject
+	}
 	r := agent.New(agent.Config{
+		Scope: o.Scope, OnlyFor: only,
 		URL: o.APIURL, Credential: credential, CAFile: o.CAFile, Connected: connected,
 		Slots: o.MaxConcurrent, Capabilities: sandboxes.Capabilities, CapabilityEvidence: sandboxes.Evidence, Version: version,
 		StateDir: o.StateDir, WorkDir: workDir(o.WorkDir, o.StateDir), Hide: hidden,

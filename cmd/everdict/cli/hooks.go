@@ -125,6 +125,8 @@ type RunnerOptions struct {
 	Stdin     io.Reader
 	// ExitWhenIdle ends the runner after so long without a run; 0: never.
 	ExitWhenIdle time.Duration
+	// Scope is whose runs a paired machine takes; empty: what its pairing says.
+	Scope string
 	// WorkDir may be empty: a directory for caches.
 	WorkDir       string
 	StateDir      string

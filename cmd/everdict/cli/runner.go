@@ -55,7 +55,7 @@ expired or never paired, 5 another process uses the same token, 6 too old for th
 			return a.served(cmd.Context(), a.hooks.Runner(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.PoolToken, config.ExitWhenIdle, config.MaxConcurrent, config.WorkDir, config.StateDir,
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.Pair, config.PoolToken, config.ExitWhenIdle, config.RunnerScope, config.MaxConcurrent, config.WorkDir, config.StateDir,
 		config.Capabilities, config.DrainTimeout, config.PassProxy, config.PassCA, config.LogLevel, config.LogFormat}, sandboxKeys...)...)
 	cmd.Flags().Lookup("pair").NoOptDefVal = PairDevice
 	cmd.AddCommand(a.runnerGC(), a.runnerUnpair())
@@ -66,6 +66,7 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 	o := RunnerOptions{
 		APIURL: a.cfg.String(config.APIURL), APIURLGiven: a.cfg.Source(config.APIURL) != config.FromDefault, CAFile: a.cfg.String(config.CAFile), Pair: a.cfg.String(config.Pair), PoolToken: a.poolToken(), Stdin: a.in,
 		ExitWhenIdle:  a.cfg.Duration(config.ExitWhenIdle),
+		Scope:         a.cfg.String(config.RunnerScope),
 		MaxConcurrent: a.cfg.Int(config.MaxConcurrent),
 		Capabilities:  a.cfg.List(config.Capabilities), DrainTimeout: a.cfg.Duration(config.DrainTimeout),
 		Hurry:     a.hurry,
@@ -76,6 +77,14 @@ func (a *app) runnerOptions() (RunnerOptions, error) {
 	}
 	if o.ExitWhenIdle < 0 {
 		return o, fmt.Errorf("%s: exit_when_idle is %s: want 0s or more", a.cfg.Origin(config.ExitWhenIdle), o.ExitWhenIdle)
+	}
+	switch o.Scope {
+	case "", protocol.RunnerScopeOwner, protocol.RunnerScopeWorkspace:
+	default:
+		return o, fmt.Errorf("%s: scope is %q: want %s or %s", a.cfg.Origin(config.RunnerScope), o.Scope, protocol.RunnerScopeOwner, protocol.RunnerScopeWorkspace)
+	}
+	if o.Scope != "" && o.PoolToken != "" {
+		return o, fmt.Errorf("%s: scope is of a paired machine: one that joins a pool takes the runs of that pool", a.cfg.Origin(config.RunnerScope))
 	}
 	var err error
 	if o.Sandbox, err = a.sandbox(); err != nil {

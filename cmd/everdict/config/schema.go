@@ -89,6 +89,7 @@ const (
 	Pair          = "runner.pair"
 	PoolToken     = "runner.pool_token"
 	ExitWhenIdle  = "runner.exit_when_idle"
+	RunnerScope   = "runner.scope"
 	MaxConcurrent = "runner.max_concurrent"
 	WorkDir       = "runner.work_dir"
 	StateDir      = "runner.state_dir"
@@ -164,6 +165,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{WorkDir, "work-dir", "EVERDICT_WORK_DIR", String, "", false, "where runs get their directories; empty: below the cache directory"},
 		{StateDir, "state-dir", "EVERDICT_STATE_DIR", String, filepath.Join(state, "everdict"), false, "where the pairing and finished results are kept"},
 		{Capabilities, "capabilities", "EVERDICT_CAPABILITIES", List, "", false, "what this machine offers, such as git,docker; empty: what is found on it"},
+		{RunnerScope, "scope", "EVERDICT_RUNNER_SCOPE", String, "", false, "whose runs a paired machine takes: owner (those that its owner submits) or workspace (everybody's in it); left out: owner for one that was paired by --pair alone"},
 		{ExitWhenIdle, "exit-when-idle", "EVERDICT_EXIT_WHEN_IDLE", Duration, "0s", false, "end after so long without a run; 0s: never"},
 		{DrainTimeout, "drain-timeout", "EVERDICT_DRAIN_TIMEOUT", Duration, "60s", false, "how long a stopping runner lets its runs finish before it gives them back"},
 		{Sandbox, "sandbox", "EVERDICT_SANDBOX", String, "process", false, "what encloses runs that name no image: process or docker (runs that name one always get docker)"},
