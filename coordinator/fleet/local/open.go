@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -130,27 +131,30 @@ func (o *Opener) changed() {
 	}
 }
 
-// Stop ends every unit: each runner drains, and gives back what it has. It returns when
-// none runs any more, or with ctx. No unit is started after it.
+// Stop ends every unit: each runner drains, and gives back what it has. Those that still
+// run when ctx ends are killed. No unit is started after it.
 func (o *Opener) Stop(ctx context.Context) error {
 	tick := time.NewTicker(stopPause)
 	defer tick.Stop()
 	for {
-		running, err := o.stopAll()
+		running, err := o.stopAll(syscall.SIGTERM)
 		if err != nil || running == 0 {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("local: %d units are still ending: %w", running, context.Cause(ctx))
+			if running, err = o.stopAll(syscall.SIGKILL); running > 0 {
+				o.cfg.Log.Warn("units that did not end in time were killed", "units", running)
+			}
+			return err
 		}
 	}
 }
 
 const stopPause = 100 * time.Millisecond
 
-func (o *Opener) stopAll() (running int, err error) {
+func (o *Opener) stopAll(how syscall.Signal) (running int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stopped = true
@@ -158,7 +162,7 @@ func (o *Opener) stopAll() (running int, err error) {
 	for _, u := range units {
 		if u.alive() {
 			running++
-			o.end(u)
+			o.end(u, how)
 		}
 	}
 	return running, err

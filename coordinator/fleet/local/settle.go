@@ -34,7 +34,11 @@ func (o *Opener) settle() (short map[string]string) {
 			fallthrough
 		case u.alive():
 			if !u.gone.IsZero() {
-				o.end(u)
+				how := syscall.SIGTERM
+				if time.Since(u.gone) > o.cfg.Drain+killSlack+keepSlack {
+					how = syscall.SIGKILL
+				}
+				o.end(u, how)
 			}
 		case !u.gone.IsZero():
 			// At one instant it is none any more; its files may take longer.
@@ -169,17 +173,13 @@ func (o *Opener) failed(dir, unit string, err error) {
 	}
 }
 
-// end tells a unit that runs to end, and kills the keeper of one that was told so long
-// ago. Nothing else is ever signalled. The caller holds mu.
-func (o *Opener) end(u *unit) {
+// end tells a unit that runs to end, or kills its keeper and with it its runner. Nothing
+// else is ever signalled. The caller holds mu.
+func (o *Opener) end(u *unit, how syscall.Signal) {
 	if u.keeper == nil || !u.held {
 		return // it has only just been started: it finds out by itself, or is told next time
 	}
-	sig := syscall.SIGTERM
-	if !u.gone.IsZero() && time.Since(u.gone) > o.cfg.Drain+killSlack+keepSlack {
-		sig = syscall.SIGKILL
-	}
-	if err := u.keeper.signal(sig); err != nil {
+	if err := u.keeper.signal(how); err != nil {
 		o.cfg.Log.Warn("unit could not be told to end", "unit", u.Unit, "err", err)
 	}
 }

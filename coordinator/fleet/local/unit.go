@@ -103,7 +103,7 @@ func (u *unit) waits() bool {
 // targetDir is the directory of a target's units, below Config.Dir and Config.WorkDir.
 func targetDir(t fleet.Target) string {
 	sum := sha256.Sum256([]byte(t.Coordinator + "\x00" + t.Workspace + "\x00" + t.Spec.ID))
-	return hex.EncodeToString(sum[:12])
+	return hex.EncodeToString(sum[:6])
 }
 
 // read looks at the directory of a unit; nil if it is none. The caller holds mu.
