@@ -25,7 +25,12 @@ type upHouse struct {
 
 func serving(t *testing.T, args ...string) *upHouse {
 	t.Helper()
-	bin, u := binary(t), &upHouse{home: t.TempDir()}
+	home, err := os.MkdirTemp("", "up-") // as short as a home is: there are sockets below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	bin, u := binary(t), &upHouse{home: home}
 	u.House = &house.House{T: t, Address: house.FreeAddress(t)}
 	args = append(args, "--listen", u.Address, "--data-dir", filepath.Join(u.home, "data"))
 	u.Process = house.NewProcess(t, args[0], func() *exec.Cmd {
@@ -33,7 +38,6 @@ func serving(t *testing.T, args ...string) *upHouse {
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + u.home, "TMPDIR=" + os.TempDir(), "DOCKER_HOST=" + os.Getenv("DOCKER_HOST")}
 		return cmd
 	})
-	var err error
 	if u.Client, err = client.New(client.Config{BaseURL: u.URL(), Retries: -1}); err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +207,23 @@ func TestUnitsOfThisMachineAreAskedFor(t *testing.T) {
 	id := told.Submit(here("say done"))
 	if r := told.Settled(id); r.Status != protocol.StatusSucceeded || r.Provenance.RunnerLabel != fleet.UnitName(id, 1) {
 		t.Errorf("told to, the run is %s on %+v, %+v", r.Status, r.Provenance, r.Failure)
+	}
+}
+
+// TestUnitsOfThisMachineAskAPerson: a job in a unit can ask, wherever the home is.
+func TestUnitsOfThisMachineAskAPerson(t *testing.T) {
+	t.Parallel()
+	u := serving(t, "up")
+	if err := u.register(`{"kind":"local","id":"here","version":"1.0.0"}`); err != nil {
+		t.Fatal(err)
+	}
+	id := u.Submit(here("ask Is it so?"))
+	u.Until(id, "it asks", suspended)
+	if _, err := u.Client.Approve(t.Context(), id, protocol.Decision{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := u.Settled(id); r.Status != protocol.StatusSucceeded {
+		t.Errorf("answered, the run is %s, %+v", r.Status, r.Failure)
 	}
 }
 

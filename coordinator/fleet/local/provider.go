@@ -21,7 +21,7 @@ import (
 type provider struct {
 	o   *Opener
 	t   fleet.Target
-	dir string // of the target, below Config.Dir and Config.WorkDir
+	dir string // of the target, below Config.Dir
 }
 
 var _ fleet.Provider = (*provider)(nil)
@@ -128,7 +128,7 @@ func (p *provider) begin(dir string, o fleet.Order) (done bool, err error) {
 
 // complete gives the unit its token and what it is started with.
 func (p *provider) complete(dir string, o fleet.Order, token string) error {
-	work := filepath.Join(p.o.cfg.WorkDir, p.dir, o.Unit)
+	work := p.o.workOf(p.dir, o.Unit)
 	s := start{Args: p.o.cfg.Runner, Deadline: o.Deadline, Kill: p.o.cfg.Drain + killSlack, Env: []string{
 		"EVERDICT_API_URL=" + p.o.cfg.URL,
 		"EVERDICT_JOIN_TOKEN_FILE=" + filepath.Join(dir, tokenFile),

@@ -73,7 +73,7 @@ func (o *Opener) settle() (short map[string]string) {
 
 // filesOf are the directories that a unit has left which is none any more.
 func (o *Opener) filesOf(target, name string) []string {
-	return []string{filepath.Join(o.cfg.WorkDir, target, name), filepath.Join(o.cfg.Dir, target, removing+name)}
+	return []string{o.workOf(target, name), filepath.Join(o.cfg.Dir, target, removing+name)}
 }
 
 // leavings are what a process that was killed has left of units that were being made or

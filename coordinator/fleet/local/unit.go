@@ -100,9 +100,17 @@ func (u *unit) waits() bool {
 	return u.launched && !u.alive() && u.keeper == nil && u.exit == nil && u.gone.IsZero()
 }
 
-// targetDir is the directory of a target's units, below Config.Dir and Config.WorkDir.
-func targetDir(t fleet.Target) string {
-	sum := sha256.Sum256([]byte(t.Coordinator + "\x00" + t.Workspace + "\x00" + t.Spec.ID))
+// targetDir is the directory of a target's units, below Config.Dir.
+func targetDir(t fleet.Target) string { return digest(t.Coordinator, t.Workspace, t.Spec.ID) }
+
+// workOf is where a unit's runner works. The path is short: there are sockets below it, and
+// their paths are bounded.
+func (o *Opener) workOf(target, unit string) string {
+	return filepath.Join(o.cfg.WorkDir, digest(target, unit))
+}
+
+func digest(of ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(of, "\x00")))
 	return hex.EncodeToString(sum[:6])
 }
 
