@@ -220,9 +220,10 @@ func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool,
 	if err != nil {
 		return nil, err
 	}
-	pools := make([]protocol.Pool, len(specs))
+	pools, launcher := make([]protocol.Pool, len(specs)), s.launched()
 	for i := range specs {
 		pools[i] = poolOf(p.Workspace, &specs[i], roster, &stats)
+		pools[i].Launched = launcher != nil && launcher.Launches(p.Workspace, specs[i].ID)
 	}
 	return pools, nil
 }
