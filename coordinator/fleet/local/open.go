@@ -60,7 +60,6 @@ type Opener struct {
 	mu sync.Mutex
 	// children are the keepers that this process has started, by directory of the unit.
 	children map[string]*exec.Cmd
-	reaping  sync.WaitGroup
 	stopped  bool
 	swept    bool // leavings were asked for
 	// watchers are called when something may have changed.

@@ -150,7 +150,8 @@ func (o *Opener) start(u *unit) {
 	}
 	o.children[u.dir] = cmd
 	u.started = true
-	o.reaping.Go(func() {
+	// It ends with the keeper, which may outlive this process: nobody waits for it.
+	go func() {
 		err := cmd.Wait()
 		o.mu.Lock()
 		delete(o.children, u.dir)
@@ -162,7 +163,7 @@ func (o *Opener) start(u *unit) {
 		}
 		o.mu.Unlock()
 		o.changed()
-	})
+	}()
 }
 
 // failed writes down that a unit could not be started. The caller holds mu.
