@@ -28,6 +28,11 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 	if err := process.HideSelf(); err != nil && !errors.Is(err, errors.ErrUnsupported) { // some systems cannot
 		o.Log.Warn("other programs of this user can look into the coordinator", "err", err)
 	}
+	if o.Launch.Machine {
+		if err := enlist(ctx, o.Sandbox, []string{o.DataDir}); err != nil && ctx.Err() == nil {
+			o.Log.Warn("jobs of other runners of this user may read what is kept in the data directory", "err", err)
+		}
+	}
 	s, err := open(ctx, o, func(url string) coordinator.Config {
 		cfg := coordinatorConfig(o)
 		cfg.Launch.Machine, cfg.Launch.NoMachine = machine(o, url, unitsWorkDir("", o.DataDir), 0, unitSettings{Sandbox: o.Sandbox})

@@ -68,6 +68,11 @@ func runUnit(settings string) error {
 			fmt.Fprintln(os.Stderr, "everdict:", err) // each run's record says what its job can see
 		}
 	}
+	if dir := os.Getenv("EVERDICT_RUNNER_DIR"); dir != "" {
+		if err := enlist(ctx, s.Sandbox, []string{filepath.Join(dir, "state")}); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(os.Stderr, "everdict: jobs of other runners of this user may read this runner's files:", err)
+		}
+	}
 	s.Sandbox.Warm = 0 // it takes one run
 	return launched.Run(ctx, launched.Config{
 		Version: version,
