@@ -92,20 +92,15 @@ func TestAnAllocationThatIsKeptReady(t *testing.T) {
 }
 
 // TestAnAllocationThatIsKeptReadyIsLost: the run that comes just then costs no attempt,
-// whichever unit has it in the end.
+// whichever unit has it in the end: that which is told to end may finish it first.
 func TestAnAllocationThatIsKeptReadyIsLost(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	h := launching(t, c, keepsReady)
-	first := c.oneReady(t)
-	if err := c.stopAlloc(first); err != nil {
+	if err := c.stopAlloc(c.oneReady(t)); err != nil {
 		t.Fatal(err)
 	}
-	run := h.Settled(h.Submit(on("say hello")))
-	house.Done(t, run)
-	if run.Provenance.RunnerLabel == first {
-		t.Errorf("the run was in %s, which was taken away", first)
-	}
+	house.Done(t, h.Settled(h.Submit(on("say hello"))))
 	c.keepsNothing(t, h)
 }
 
