@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator"
@@ -29,7 +30,7 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 		o.Log.Warn("other programs of this user can look into the coordinator", "err", err)
 	}
 	if o.Launch.Machine {
-		if err := enlist(ctx, o.Sandbox, []string{o.DataDir}); err != nil && ctx.Err() == nil {
+		if err := lanes.Enlist(ctx, o.Sandbox.RosterDir, []string{o.DataDir}); err != nil && ctx.Err() == nil {
 			o.Log.Warn("jobs of other runners of this user may read what is kept in the data directory", "err", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/cmd/launched"
@@ -69,7 +70,7 @@ func runUnit(settings string) error {
 		}
 	}
 	if dir := os.Getenv("EVERDICT_RUNNER_DIR"); dir != "" {
-		if err := enlist(ctx, s.Sandbox, []string{filepath.Join(dir, "state")}); err != nil && ctx.Err() == nil {
+		if err := lanes.Enlist(ctx, s.Sandbox.RosterDir, []string{filepath.Join(dir, "state")}); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "everdict: jobs of other runners of this user may read this runner's files:", err)
 		}
 	}
@@ -78,8 +79,8 @@ func runUnit(settings string) error {
 		Version: version,
 		Agent:   agent.Config{CAFile: s.CAFile, WithholdProxy: s.WithholdProxy, PassCA: s.PassCA, Executable: executable()},
 		Sandboxes: func(ctx context.Context, stateDir, workDir string) launched.Sandboxes {
-			d := newDrivers(ctx, s.Sandbox, stateDir, workDir, 1, s.Capabilities)
-			return launched.Sandboxes{Plain: d.plain, Images: d.images, Capabilities: d.capabilities, Evidence: d.evidence}
+			l := findLanes(ctx, s.Sandbox, stateDir, workDir, 1, s.Capabilities)
+			return launched.Sandboxes{Plain: l.Plain, Images: l.Images, Capabilities: l.Capabilities, Evidence: l.Evidence}
 		},
 	})
 }
