@@ -131,7 +131,7 @@ func TestFileLengths(t *testing.T) {
 // cluster client.
 func TestRunnerLinks(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("go", "list", "-deps", "./agent/...", "./cmd/job-runner", "./cmd/member").Output()
+	out, err := exec.Command("go", "list", "-deps", "./agent/...", "./cmd/job-runner", "./cmd/launched", "./cmd/member").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"github.com/everdict/everdict/agent/outbox"
@@ -42,4 +43,15 @@ func (r *Runner) beginGiven() error {
 	a.given = true
 	r.start(a, g.Job, time.Now(), slot)
 	return nil
+}
+
+// Undelivered gives each result that a runner with this state directory has finished and
+// not delivered. No such runner runs meanwhile.
+func Undelivered(stateDir string, give func(run string, epoch int64, result []byte)) error {
+	out, err := outbox.Open(outbox.Config{Dir: filepath.Join(stateDir, outboxDir)})
+	if err != nil {
+		return err
+	}
+	err = out.Undelivered(func(a outbox.Attempt, result json.RawMessage) { give(a.Run, a.Epoch, result) })
+	return errors.Join(err, out.Close())
 }

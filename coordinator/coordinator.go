@@ -22,6 +22,7 @@ import (
 	"github.com/everdict/everdict/coordinator/dashboard"
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/local"
 	"github.com/everdict/everdict/coordinator/gateway"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
@@ -85,7 +86,11 @@ type Coordinator struct {
 	keys     *auth.Keys
 	evidence *evidence.Store
 	gateway  *gateway.Gateway
-	fleet    *fleet.Fleet // nil: none are launched
+	fleet    *fleet.Fleet  // nil: none are launched
+	own      *local.Opener // nil: none are launched on this machine
+	// endFleet ends the fleet before the rest; fleetCtx is done then.
+	fleetCtx context.Context
+	endFleet context.CancelFunc
 	api      *api.Server
 }
 
@@ -105,7 +110,8 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("coordinator: make the data directory: %w", err)
 	}
-	c := &Coordinator{cfg: cfg, log: cfg.Log}
+	c := &Coordinator{cfg: cfg, log: cfg.Log, own: cfg.Launch.own(&cfg)}
+	c.fleetCtx, c.endFleet = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -127,14 +133,15 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	harnesses := registry.New(st, nil)
 	var secrets *secret.Vault
-	openers := clusters(&cfg, func() *secret.Vault { return secrets })
-	checker := fleet.Checker{Openers: openers, Isolation: cfg.Launch.Isolation}
-	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name), Check: checker.Spec,
+	openers := clusters(&cfg, c.own, func() *secret.Vault { return secrets })
+	checker := fleet.Checker{Openers: openers, Isolation: cfg.Launch.Isolation, NotLaunched: cfg.Launch.NoMachine}
+	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name), Check: checker.Spec, NoMachine: cfg.Launch.NoMachine,
 		MissingSecrets: func(ctx context.Context, workspace string, names []string) ([]string, error) {
 			return secrets.MissingNames(ctx, workspace, names)
 		},
 		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
-			if c.fleet != nil {
+			// The runner inside this process serves the runtime that has its name.
+			if c.fleet != nil && (!cfg.Local || latest.ID != run.LocalRuntime) {
 				c.fleet.RuntimeChanged(workspace, latest)
 			}
 			return c.runs.RuntimeChanged(ctx, workspace, latest)
@@ -260,7 +267,12 @@ func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace ti
 	group.Go(func() error { return c.runners.Run(background) })
 	group.Go(func() error { return c.runs.KeepPayloads(background) })
 	if c.fleet != nil {
-		group.Go(func() error { return c.fleet.Run(background) })
+		group.Go(func() error {
+			ctx, stop := context.WithCancel(background)
+			defer stop()
+			defer context.AfterFunc(c.fleetCtx, stop)()
+			return c.fleet.Run(ctx)
+		})
 	}
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -287,6 +299,7 @@ func (c *Coordinator) Serve(ctx context.Context, listener net.Listener, grace ti
 
 // Close gives up the data directory of a coordinator that is not served.
 func (c *Coordinator) Close() error {
+	c.endFleet()
 	var errs []error
 	if c.db != nil {
 		errs = append(errs, c.db.Close())

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"time"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/kube"
+	"github.com/everdict/everdict/coordinator/fleet/local"
 	"github.com/everdict/everdict/coordinator/fleet/nomad"
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/coordinator/run"
@@ -32,6 +34,10 @@ type Launch struct {
 	// NomadHostNetwork and NomadUser are as in nomad.Config.
 	NomadHostNetwork bool
 	NomadUser        int64
+	// Machine launches the runners of runtimes of kind local on the coordinator's own
+	// machine, as its user; nil: none are, and NoMachine says why.
+	Machine   *Machine
+	NoMachine string
 	// Isolation is how the units of workspaces are kept apart.
 	Isolation fleet.Isolation
 	// Openers take the place of the technologies that this package knows, by kind of
@@ -41,13 +47,38 @@ type Launch struct {
 	Grace, PendingTimeout time.Duration
 }
 
+// Machine is how runners are launched on the coordinator's own machine; see local.Config
+// for each.
+type Machine struct {
+	URL            string
+	WorkDir        string
+	Keeper, Runner []string
+	Encloses       bool
+	Drain          time.Duration
+}
+
+// unitsDir is where units of this machine are written down, in the data directory.
+const unitsDir = "units"
+
+// own are the units of the coordinator's own machine; nil: there are none.
+func (l *Launch) own(cfg *Config) *local.Opener {
+	m := l.Machine
+	if m == nil {
+		return nil
+	}
+	return local.New(local.Config{
+		Dir: filepath.Join(cfg.DataDir, unitsDir), WorkDir: m.WorkDir, Keeper: m.Keeper, Runner: m.Runner, URL: m.URL,
+		Hide: []string{cfg.DataDir}, Encloses: m.Encloses, Drain: m.Drain, Log: cfg.Log,
+	})
+}
+
 // deadlineSlack is what an attempt may take beside its harness: to set up, to install,
 // to wait for a person, to grade. After it a cluster ends the unit, as a backstop; what
 // ends an attempt in time is its runner.
 const deadlineSlack = 2 * time.Hour
 
 // clusters are the technologies on which runners are launched, by kind of runtime.
-func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener {
+func clusters(cfg *Config, own *local.Opener, secrets func() *secret.Vault) map[string]fleet.Opener {
 	all := map[string]fleet.Opener{
 		protocol.RuntimeK8s: kube.New(kube.Config{
 			Secrets: vault{secrets}, HostNetwork: cfg.Launch.HostNetwork, ImagePullPolicy: cfg.Launch.ImagePullPolicy,
@@ -56,6 +87,9 @@ func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener
 		protocol.RuntimeNomad: nomad.New(nomad.Config{
 			Secrets: vault{secrets}, HostNetwork: cfg.Launch.NomadHostNetwork, User: cfg.Launch.NomadUser, Log: cfg.Log,
 		}),
+	}
+	if own != nil {
+		all[protocol.RuntimeLocal] = own
 	}
 	maps.Copy(all, cfg.Launch.Openers)
 	for kind, opener := range all {
@@ -68,6 +102,9 @@ func clusters(cfg *Config, secrets func() *secret.Vault) map[string]fleet.Opener
 func (l *Launch) check(cfg *Config) error {
 	if err := l.Isolation.Check(); err != nil {
 		return fmt.Errorf("coordinator: %w", err)
+	}
+	if l.Machine != nil && l.Isolation.Mode == fleet.IsolationPerTenant {
+		return fmt.Errorf("coordinator: trust zones are %s, and runners on the coordinator's own machine run the jobs of every workspace as one user: leave --local-units out", fleet.IsolationPerTenant)
 	}
 	if len(l.Egress) == 0 {
 		return nil
@@ -106,7 +143,12 @@ func probers(openers map[string]fleet.Opener, identity string) map[string]regist
 func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Fleet {
 	l := &c.cfg.Launch
 	if l.URL == "" {
-		return nil
+		// No cluster could find the coordinator; its own machine can.
+		own := checker.Openers[protocol.RuntimeLocal]
+		if own == nil {
+			return nil
+		}
+		checker.Openers = map[string]fleet.Opener{protocol.RuntimeLocal: own}
 	}
 	return fleet.New(fleet.Config{
 		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Checker: checker, Coordinator: identity, URL: l.URL,
@@ -114,6 +156,17 @@ func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Flee
 		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
 		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Log: c.log,
 	})
+}
+
+// StopUnits ends the units of the coordinator's own machine, and launches none any more.
+// Each gives back what it has, to this coordinator, which still serves; those that have
+// not ended with ctx are killed.
+func (c *Coordinator) StopUnits(ctx context.Context) error {
+	c.endFleet()
+	if c.own == nil {
+		return nil
+	}
+	return c.own.Stop(ctx)
 }
 
 // launches is the run service as the fleet sees it.

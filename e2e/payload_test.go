@@ -95,7 +95,8 @@ func TestPayloadWithoutACoordinator(t *testing.T) {
 	if _, err := os.Stat(file); err != nil {
 		t.Fatalf("the payload was used up although nothing ran: %v", err)
 	}
-	stdout, stderr := runPayload(t, payloadRunner(t, file, "EVERDICT_SECRET_LAB_KEY=from-the-laboratory"), 0)
+	runner := payloadRunner(t, file, "EVERDICT_SECRET_LAB_KEY=from-the-laboratory")
+	stdout, stderr := runPayload(t, runner, 0)
 	removed(t, file)
 	if strings.Contains(stdout+stderr, "from-the-laboratory") {
 		t.Errorf("the secret is in the output (P12):\n%s%s", stdout, stderr)
@@ -103,6 +104,10 @@ func TestPayloadWithoutACoordinator(t *testing.T) {
 	result := protocol.ResultIn([]byte(stdout))
 	if result == nil || strings.Count(stdout, "\n") != 1 {
 		t.Fatalf("printed was %q, want one line with the result", stdout)
+	}
+	// Where the output was a file, a second start has emptied it.
+	if again, said := runPayload(t, &exec.Cmd{Path: runner.Path, Args: runner.Args, Env: runner.Env}, 0); again != stdout || !strings.Contains(said, "was used: attempt 1 of "+run+" ran from it. Its result is printed again") {
+		t.Errorf("a second start prints %q and says %q; want the result again", again, said)
 	}
 	for range 2 { // twice is as once
 		got, err := h.Client.Deliver(ctx, run, 1, result)
@@ -122,10 +127,14 @@ func TestPayloadDelivers(t *testing.T) {
 	t.Parallel()
 	h := house.New(t, house.Quick)
 	run, file := handOut(t, h, house.Scripted("say from a payload"))
-	stdout, _ := runPayload(t, payloadRunner(t, file, "EVERDICT_API_URL="+h.URL()), 0)
+	runner := payloadRunner(t, file, "EVERDICT_API_URL="+h.URL())
+	stdout, stderr := runPayload(t, runner, 0)
 	removed(t, file)
-	if stdout != "" {
-		t.Errorf("printed was %q, want nothing", stdout)
+	if stdout != "" || !strings.Contains(stderr, "the result of attempt 1 of "+run+" is delivered to "+h.URL()) {
+		t.Errorf("printed was %q, said %q; want nothing printed, and that it is delivered", stdout, stderr)
+	}
+	if _, said := runPayload(t, &exec.Cmd{Path: runner.Path, Args: runner.Args, Env: runner.Env}, 2); !strings.Contains(said, "was used: attempt 1 of "+run+" ran from it, and it has no result here") {
+		t.Errorf("a second start says %q, want that the payload was used", said)
 	}
 	r := h.Settled(run)
 	if r.Status != protocol.StatusSucceeded || r.Attempt != 1 {

@@ -109,6 +109,8 @@ type PoolUse struct {
 	Runtime string `json:"runtime"`
 	Version string `json:"version"`
 	Kind    string `json:"kind"`
+	// Launched says that this coordinator launches runners for it.
+	Launched bool `json:"launched,omitempty"`
 	// MaxConcurrent and MemoryBudgetMB are the limits; a budget of 0 is none.
 	MaxConcurrent  int `json:"maxConcurrent"`
 	MemoryBudgetMB int `json:"memoryBudgetMb,omitempty"`

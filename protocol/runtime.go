@@ -12,8 +12,8 @@ import (
 
 // Runtime kinds.
 const (
-	// RuntimeLocal has runners that nobody launches: the one in the process of
-	// "everdict up", and whoever joins the pool with a token.
+	// RuntimeLocal has no cluster: its runners are processes of the coordinator's own
+	// machine, where that launches them, and whoever joins the pool with a token.
 	RuntimeLocal = "local"
 	RuntimeNomad = "nomad"
 	RuntimeK8s   = "k8s"

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 	"github.com/everdict/everdict/coordinator"
@@ -28,7 +29,16 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 	if err := process.HideSelf(); err != nil && !errors.Is(err, errors.ErrUnsupported) { // some systems cannot
 		o.Log.Warn("other programs of this user can look into the coordinator", "err", err)
 	}
-	s, err := open(ctx, o, coordinatorConfig(o))
+	if o.Launch.Machine {
+		if err := lanes.Enlist(ctx, o.Sandbox.RosterDir, []string{o.DataDir}); err != nil && ctx.Err() == nil {
+			o.Log.Warn("jobs of other runners of this user may read what is kept in the data directory", "err", err)
+		}
+	}
+	s, err := open(ctx, o, func(url string) coordinator.Config {
+		cfg := coordinatorConfig(o)
+		cfg.Launch.Machine, cfg.Launch.NoMachine = machine(o, url, unitsWorkDir("", o.DataDir), 0, unitSettings{Sandbox: o.Sandbox})
+		return cfg
+	})
 	if err != nil {
 		return err
 	}
@@ -91,7 +101,7 @@ type server struct {
 
 // open takes the port before the data directory: of two mistakes the port is the
 // likelier and the cheaper one.
-func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config) (*server, error) {
+func open(ctx context.Context, o cli.CoordinatorOptions, config func(url string) coordinator.Config) (*server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
@@ -100,7 +110,7 @@ func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config)
 		return nil, cli.Advise(fmt.Errorf("listen on %s: %w", o.Listen, err),
 			"if that is a coordinator, use it; else choose another address, or 0 for a free port: --listen 127.0.0.1:0")
 	}
-	c, err := coordinator.Open(ctx, cfg)
+	c, err := coordinator.Open(ctx, config(here(listener)))
 	if err != nil {
 		err = errors.Join(err, listener.Close())
 		var held *sqlite.HeldError
@@ -117,6 +127,15 @@ func open(ctx context.Context, o cli.CoordinatorOptions, cfg coordinator.Config)
 }
 
 func (s *server) url() string { return "http://" + s.listener.Addr().String() }
+
+// here is the address of a listener for programs of this machine.
+func here(l net.Listener) string {
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if ok && addr.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", addr.Port)
+	}
+	return "http://" + l.Addr().String()
+}
 
 // Close gives up a server that was not served.
 func (s *server) Close() error { return errors.Join(s.Coordinator.Close(), s.listener.Close()) }

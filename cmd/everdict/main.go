@@ -14,6 +14,9 @@ var version string
 
 func main() {
 	version = cli.Version(version)
+	if code, is := asUnit(os.Args[1:]); is {
+		os.Exit(code)
+	}
 	os.Exit(cli.Main(cli.Hooks{
 		Version:          version,
 		Seclude:          process.Seclude,

@@ -15,6 +15,7 @@ import (
 	"github.com/everdict/everdict/agent/lanes"
 	"github.com/everdict/everdict/agent/sandbox/process"
 	"github.com/everdict/everdict/cmd/everdict/cli"
+	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/coordinator/run"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/client"
@@ -101,9 +102,13 @@ type local struct {
 
 // withLocal starts both, calls use, and ends them, the runner first.
 func withLocal(ctx context.Context, l local, use func(ctx context.Context, url string) error) error {
-	cfg := coordinatorConfig(l.coordinator)
-	cfg.Local = true
-	s, err := open(ctx, l.coordinator, cfg)
+	s, err := open(ctx, l.coordinator, func(url string) coordinator.Config {
+		cfg := coordinatorConfig(l.coordinator)
+		cfg.Local = true
+		cfg.Launch.Machine, cfg.Launch.NoMachine = machine(l.coordinator, url, unitsWorkDir(l.workDir, l.coordinator.DataDir), l.drain, unitSettings{
+			Sandbox: l.sandbox, Capabilities: l.capabilities, CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA})
+		return cfg
+	})
 	if err != nil {
 		return err
 	}
@@ -152,6 +157,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 		serving <- nil
 		err = errors.Join(err, <-used)
 	}
+	units := l.stopUnits(s)
 	if l.drain > 0 {
 		runner.Drain()
 		select {
@@ -161,9 +167,31 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 		}
 	}
 	stop() // the runner gives back what it has and ends
-	err = errors.Join(err, ignoreDrained(<-ran))
+	err = errors.Join(err, ignoreDrained(<-ran), <-units)
 	leave()
 	return errors.Join(err, <-serving)
+}
+
+// endSlack is what units have, beyond the drain, to give back what they have.
+const endSlack = 20 * time.Second
+
+// stopUnits ends the units of this machine, for as long as a drain may take; in a hurry
+// they are killed.
+func (l *local) stopUnits(s *server) <-chan error {
+	done := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), l.drain+endSlack)
+	go func() {
+		select {
+		case <-l.coordinator.Hurry:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	go func() {
+		defer cancel()
+		done <- s.StopUnits(ctx)
+	}()
+	return done
 }
 
 // lacking says what of l's needs this machine does not have, and what helps: without it the run would wait for a

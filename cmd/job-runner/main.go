@@ -16,7 +16,7 @@
 // printed, which is no error.
 //
 // A runner that is kept ready waits for its first run, and one that is used again takes
-// one after the other; see reuse.go.
+// one after the other.
 //
 // Variables:
 //
@@ -29,6 +29,7 @@
 //	EVERDICT_RUNNER_DIR       directory for the outbox and the workspaces; default /everdict
 //	EVERDICT_IMAGE            image of this container, if it is the run's own
 //	EVERDICT_SHARED_MACHINE   true: this is no container, and others' work is beside it
+//	EVERDICT_HIDE             directories that no job may see, with a colon between each two
 //	EVERDICT_NETWORK          "none" if the cluster lets this container reach the coordinator alone
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
@@ -44,33 +45,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
-	"time"
 
-	"github.com/everdict/everdict/agent"
-	"github.com/everdict/everdict/agent/harness/builtin"
-	"github.com/everdict/everdict/agent/sandbox/process"
-	"github.com/everdict/everdict/agent/sandbox/unit"
+	"github.com/everdict/everdict/cmd/launched"
 	"github.com/everdict/everdict/cmd/member"
-	"github.com/everdict/everdict/protocol"
-	"github.com/everdict/everdict/protocol/link"
 )
 
 // version is set by the build.
 var version = "dev"
-
-// deliver is how long the runner tries to hand its result over, a restart of the
-// coordinator included.
-const deliver = 10 * time.Minute
 
 func main() {
 	if len(os.Args) > 1 {
@@ -78,7 +66,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err := run(ctx, os.Getenv)
+	err := launched.Run(ctx, launched.Config{Version: version})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "job-runner:", err)
 	}
@@ -118,158 +106,4 @@ func install(path string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Close())
-}
-
-// run is the life of the runner.
-func run(ctx context.Context, getenv func(string) string) error {
-	log, err := logger(getenv("EVERDICT_LOG_LEVEL"))
-	if err != nil {
-		return err
-	}
-	drain, err := duration(getenv, "EVERDICT_DRAIN_TIMEOUT", 15*time.Second)
-	if err != nil {
-		return err
-	}
-	joining, err := duration(getenv, "EVERDICT_JOIN_TIMEOUT", 5*time.Minute)
-	if err != nil {
-		return err
-	}
-	deliver, err := duration(getenv, "EVERDICT_DELIVER_TIMEOUT", deliver)
-	if err != nil {
-		return err
-	}
-	turns, err := readTurns(getenv)
-	if err != nil {
-		return err
-	}
-	url, caFile := getenv("EVERDICT_API_URL"), getenv("EVERDICT_CA_FILE")
-	dir := cmp.Or(getenv("EVERDICT_RUNNER_DIR"), "/everdict")
-	cfg := agent.Config{
-		URL: url, CAFile: caFile, Version: version,
-		Slots: 1, Once: true, DrainTimeout: drain, DeliverTimeout: deliver,
-		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),
-		Lookup: builtin.Lookup, Environ: environ(os.Environ()), Log: log,
-	}
-	payload, token := getenv("EVERDICT_PAYLOAD_FILE"), getenv("EVERDICT_JOIN_TOKEN_FILE")
-	shared := getenv("EVERDICT_SHARED_MACHINE") == "true"
-	switch {
-	case turns.idle > 0 && shared:
-		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_SHARED_MACHINE: what a run leaves on a shared machine cannot be removed for certain; set one of them")
-	case turns.idle > 0 && payload != "":
-		return errors.New("EVERDICT_IDLE_TIMEOUT with EVERDICT_PAYLOAD_FILE: a payload is one run; set one of them")
-	case payload != "" && token != "":
-		return errors.New("EVERDICT_PAYLOAD_FILE and EVERDICT_JOIN_TOKEN_FILE are two ways to get a run: set one of them")
-	case payload != "":
-		if err := given(&cfg, payload, getenv); err != nil {
-			return err
-		}
-	case url == "":
-		return errors.New("EVERDICT_API_URL is not set: it is the address of the coordinator; where that cannot be reached, set EVERDICT_PAYLOAD_FILE")
-	default:
-		secret, err := agent.ReadCredential("file:"+token, nil)
-		if err != nil {
-			return err
-		}
-		joined, err := join(ctx, joining, member.Config{URL: url, CAFile: caFile, Token: secret, Version: version, Log: log})
-		if err != nil {
-			return err
-		}
-		cfg.Credential = link.Secret(joined.Token)
-	}
-	if err := process.HideSelf(); err != nil {
-		log.Warn("other programs of this user can look into the runner", "err", err)
-	}
-	w := worker{
-		agent: cfg, shared: shared, image: getenv("EVERDICT_IMAGE"), noNetwork: getenv("EVERDICT_NETWORK") == protocol.NetworkNone,
-		dirs: []string{dir, os.TempDir()}, turns: turns,
-	}
-	return w.run(ctx)
-}
-
-// worker takes runs, one at a time.
-type worker struct {
-	agent agent.Config // without what each run has anew
-	// shared says that this is no container, and others' work is beside it.
-	shared bool
-	image  string // of the container, if it is the run's own
-	// noNetwork says that the cluster holds the container to "network: none".
-	noNetwork bool
-	dirs      []string // all that a run may write
-	turns     turns
-}
-
-// one takes one run, if one comes in time, and delivers its result.
-func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err error) {
-	// In a container that is the enclosure, there is nothing of others to hide.
-	processes := process.New(process.Config{NoMask: !w.shared})
-	defer func() { err = errors.Join(err, processes.Close()) }()
-	cfg := w.agent
-	cfg.Driver = processes
-	if !w.shared {
-		container := &unit.Driver{Driver: processes, Image: w.image, By: "the cluster", NoNetwork: w.noNetwork}
-		cfg.Driver, cfg.Images = container, container
-	}
-	var printed error
-	cfg.Undelivered = func(run string, _ int64, result []byte) {
-		fmt.Printf("%s%s\n", protocol.ResultSentinel, oneLine(result))
-		if cfg.Given == nil {
-			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, cfg.DeliverTimeout)
-		}
-	}
-	cfg.ExitWhenIdle = wait
-	cfg.Capabilities, cfg.CapabilityEvidence = capabilities(ctx, w.image)
-	r := agent.New(cfg)
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		select {
-		case <-ctx.Done():
-			r.Drain()
-		case <-over:
-		}
-	}()
-	err = r.Run(context.WithoutCancel(ctx))
-	return r.Taken() > 0, errors.Join(err, printed)
-}
-
-// join tries for a while: a unit whose coordinator is gone is not to wait for ever.
-func join(ctx context.Context, most time.Duration, cfg member.Config) (*protocol.Joined, error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the coordinator at %s did not answer within %v", cfg.URL, most))
-	defer cancel()
-	joined, err := member.Join(bounded, cfg)
-	if err != nil && bounded.Err() != nil {
-		err = fmt.Errorf("%w: %w", context.Cause(bounded), err)
-	}
-	return joined, err
-}
-
-// capabilities are what the container offers. A run that names an image needs docker,
-// which this is where the container is of that image.
-func capabilities(ctx context.Context, image string) ([]string, map[string]string) {
-	found, evidence := agent.DetectCapabilities(ctx, nil)
-	if image != "" {
-		found = append(found, protocol.CapDocker)
-		evidence[protocol.CapDocker] = "this container is of image " + image
-	}
-	return found, evidence
-}
-
-func logger(level string) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
-		return nil, fmt.Errorf("EVERDICT_LOG_LEVEL: %w", err)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l})), nil
-}
-
-func duration(getenv func(string) string, name string, byDefault time.Duration) (time.Duration, error) {
-	s := getenv(name)
-	if s == "" {
-		return byDefault, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%s is %q: want a duration such as 15s", name, s)
-	}
-	return d, nil
 }

@@ -162,7 +162,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"tags": {text: "all of them: what is not here is removed"},
 	},
 	reflect.TypeFor[protocol.RuntimeSpec](): {
-		"kind":                  {"local: runners that nobody launches; nomad and k8s: a cluster", []string{protocol.RuntimeLocal, protocol.RuntimeNomad, protocol.RuntimeK8s}},
+		"kind":                  {"local: no cluster, and runners that the coordinator launches on its own machine where it may; nomad and k8s: a cluster", []string{protocol.RuntimeLocal, protocol.RuntimeNomad, protocol.RuntimeK8s}},
 		"id":                    {text: "its name, which a run gives as its runtime"},
 		"version":               {text: "a version never changes once it is registered; not latest"},
 		"description":           {text: "for people"},

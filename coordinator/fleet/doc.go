@@ -11,7 +11,8 @@
 //
 // # A unit
 //
-// A unit is what a cluster runs for one attempt: a Kubernetes Job, say. Its runner joins
+// A unit is what a cluster runs for one attempt: a Kubernetes Job, say, or on the
+// coordinator's own machine a process. Its runner joins
 // the pool with a token that is good once and names the job, takes that job and no
 // other, and ends. So a unit is sized by what its job declares, and a cluster never has
 // more units than the pool has slots.

@@ -42,7 +42,11 @@ func failure(u *Unit, t *Trouble, n Needs, fresh bool) protocol.Failure {
 	case CauseDeadline:
 		what = "met its deadline"
 		f.Reason, f.Retryable = protocol.ReasonTimeout, false
-		f.Limit = &protocol.Limit{Name: "deadline", Unit: "s", Configured: n.Deadline.Seconds(), Measured: n.Deadline.Seconds()}
+		deadline := n.Deadline
+		if noteOf(u) != nil {
+			deadline = standingDeadline // the unit's, whatever job it had
+		}
+		f.Limit = &protocol.Limit{Name: "deadline", Unit: "s", Configured: deadline.Seconds(), Measured: deadline.Seconds()}
 	case CauseNodeLost:
 		what = "is on a node that does not answer"
 	case CauseExited:

@@ -110,6 +110,8 @@ func (o isolated) Lacks(f Feature) string { return lacks(o.Opener, "of this clus
 type Checker struct {
 	Openers   map[string]Opener
 	Isolation Isolation
+	// NotLaunched is why runners of kind local are not launched, where they are not.
+	NotLaunched string
 }
 
 // Spec says why the units of a runtime cannot be as its spec says; a 400.
@@ -118,6 +120,11 @@ func (c Checker) Spec(workspace string, spec *protocol.RuntimeSpec) error {
 		return err
 	}
 	opener := c.Openers[spec.Kind]
+	if opener == nil && spec.Kind == protocol.RuntimeLocal && (spec.Warm > 0 || spec.IdleSeconds > 0) {
+		return protocol.BadRequest("runtime %s: warm and idleSeconds are about runners that the coordinator launches, and it launches none on its own machine: %s",
+			spec.ID, cmp.Or(c.NotLaunched, "it was not told to")).
+			WithHint("leave them out: runners that you start yourself are ready as long as they run (everdict pools token create --runtime %s)", spec.ID)
+	}
 	if opener == nil || spec.IdleSeconds == 0 {
 		return nil
 	}

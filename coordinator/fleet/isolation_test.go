@@ -85,7 +85,7 @@ func (plain) Open(context.Context, fleet.Target) (fleet.Provider, error) {
 
 func TestChecker(t *testing.T) {
 	t.Parallel()
-	c := fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: opener{plain{}, ""}, protocol.RuntimeNomad: plain{}}}
+	c := fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: opener{plain{}, ""}, protocol.RuntimeNomad: plain{}}, NotLaunched: "nobody said so"}
 	for name, row := range map[string]struct {
 		kind    string
 		idle    int
@@ -97,7 +97,8 @@ func TestChecker(t *testing.T) {
 		"one run each":         {protocol.RuntimeNomad, 0, protocol.NetworkPublic, ""},
 		"no network":           {protocol.RuntimeNomad, 0, protocol.NetworkNone, `does not hold network "none"`},
 		"a list of hosts":      {protocol.RuntimeK8s, 0, protocol.NetworkAllowlist, "no list of hosts"},
-		"runners of one's own": {protocol.RuntimeLocal, 10, protocol.NetworkNone, ""},
+		"runners of one's own": {protocol.RuntimeLocal, 0, protocol.NetworkNone, ""},
+		"used again by nobody": {protocol.RuntimeLocal, 10, "", "it launches none on its own machine: nobody said so"},
 	} {
 		spec := &protocol.RuntimeSpec{Kind: row.kind, ID: "prod", IdleSeconds: row.idle}
 		err := errors.Join(c.Spec("acme", spec), c.Network(spec, row.network))

@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -19,7 +21,7 @@ func (p Prober) Probe(ctx context.Context, workspace string, spec *protocol.Runt
 	answer := protocol.Probe{Kind: spec.Kind}
 	provider, err := p.Opener.Open(ctx, Target{Coordinator: p.Coordinator, Workspace: workspace, Spec: spec})
 	if err != nil {
-		answer.Reason, answer.Detail = protocol.ProbeError, err.Error()
+		answer.Reason, answer.Detail = protocol.ProbeError, said(err)
 		return answer, ctx.Err()
 	}
 	detail, err := provider.Probe(ctx)
@@ -41,7 +43,7 @@ func (p Prober) Inspect(ctx context.Context, workspace string, spec *protocol.Ru
 	}
 	provider, err := p.Opener.Open(ctx, Target{Coordinator: p.Coordinator, Workspace: workspace, Spec: spec})
 	if err != nil {
-		return failed(protocol.ProbeError, err.Error()), ctx.Err()
+		return failed(protocol.ProbeError, said(err)), ctx.Err()
 	}
 	in, err := provider.Inspect(ctx)
 	if err != nil {
@@ -58,7 +60,17 @@ func reason(err error) (reason, detail string) {
 	case errors.As(err, &auth):
 		return protocol.ProbeAuth, auth.Error() + ". Check " + auth.Credential
 	case errors.As(err, &refused):
-		return protocol.ProbeError, err.Error()
+		return protocol.ProbeError, said(err)
 	}
-	return protocol.ProbeUnreachable, err.Error()
+	return protocol.ProbeUnreachable, said(err)
+}
+
+// said is an error without the name of its package: who asked knows which cluster it is
+// about.
+func said(err error) string {
+	before, rest, found := strings.Cut(err.Error(), ": ")
+	if found && slices.Contains([]string{"kube", "nomad", "local"}, before) {
+		return rest
+	}
+	return err.Error()
 }

@@ -23,6 +23,8 @@ const (
 	// A job that may take longer gets a unit of its own; so the cluster's backstop,
 	// twice this, meets no job that is within its time.
 	standingLife = 12 * time.Hour
+	// standingDeadline is that backstop.
+	standingDeadline = 2 * standingLife
 	// takeBound is how long the runner of a running unit may take until it has the job
 	// that it was given. It may be emptying its container, or about to end.
 	takeBound = 30 * time.Second
@@ -120,7 +122,7 @@ func (n *note) fits(needs *Needs) bool {
 // apply makes an order one for a standing unit.
 func (n *note) apply(o *Order) {
 	o.Note, o.CPU, o.MemoryMB, o.GPU = n.String(), n.CPU, n.MemoryMB, n.GPU
-	o.Deadline = 2 * standingLife
+	o.Deadline = standingDeadline
 	o.Reused = n.Idle > 0
 	o.Env = map[string]string{EnvLife: standingLife.String(), EnvIdle: (time.Duration(n.Idle) * time.Second).String()}
 	if o.Job == "" {

@@ -41,6 +41,9 @@ type RuntimesConfig struct {
 	// Check refuses a spec whose units could not be as it says, with a *Problem; nil:
 	// none is refused.
 	Check func(workspace string, spec *protocol.RuntimeSpec) error
+	// NoMachine is why runners of kind local are not launched, where there is no prober
+	// for them; empty: nobody says.
+	NoMachine string
 	// MissingSecrets are those of names that a workspace does not have, in order;
 	// nil: it has none.
 	MissingSecrets func(ctx context.Context, workspace string, names []string) ([]string, error)
@@ -202,12 +205,12 @@ func (r *Runtimes) Probe(ctx context.Context, workspace string, q protocol.Runti
 		return protocol.Probe{}, err
 	}
 	answer := protocol.Probe{Kind: spec.Kind}
-	if spec.Kind == protocol.RuntimeLocal {
+	prober := r.cfg.Probers[spec.Kind]
+	if spec.Kind == protocol.RuntimeLocal && prober == nil {
 		answer.Reachable = true
-		answer.Detail = "there is no cluster to reach: its runners are the coordinator's own (everdict up) and those that join with a pool token"
+		answer.Detail = "there is no cluster to reach: " + r.local()
 		return answer, nil
 	}
-	prober := r.cfg.Probers[spec.Kind]
 	if prober == nil {
 		answer.Detail = "this build cannot probe runtimes of kind " + spec.Kind
 		return answer, nil
@@ -222,6 +225,15 @@ func (r *Runtimes) Probe(ctx context.Context, workspace string, q protocol.Runti
 	return answer, err
 }
 
+// local says where the runners of kind local come from that are not launched.
+func (r *Runtimes) local() string {
+	const whose = "the coordinator's own (everdict up) and those that join with a pool token"
+	if r.cfg.NoMachine == "" {
+		return "its runners are " + whose
+	}
+	return "its runners are " + whose + "; none are launched: " + r.cfg.NoMachine
+}
+
 // Inspect looks at the cluster of a registered runtime for at most 15 s: its nodes, its
 // capacity, what runs there for this runtime. An unknown one is a 404; a cluster that
 // does not answer is an answer.
@@ -233,8 +245,8 @@ func (r *Runtimes) Inspect(ctx context.Context, workspace, id, version string) (
 	answer := protocol.Inspection{Kind: spec.Kind, Warnings: []string{}}
 	prober := r.cfg.Probers[spec.Kind]
 	switch {
-	case spec.Kind == protocol.RuntimeLocal:
-		answer.Reachable, answer.Detail = true, "there is no cluster; everdict pools list shows its runners"
+	case spec.Kind == protocol.RuntimeLocal && prober == nil:
+		answer.Reachable, answer.Detail = true, "there is no cluster; everdict pools list shows its runners: "+r.local()
 		return answer, nil
 	case prober == nil:
 		answer.Detail = "this build cannot look at runtimes of kind " + spec.Kind

@@ -14,7 +14,8 @@ import (
 )
 
 // RuntimeChanged makes the limits of a runtime's latest version those of its pool,
-// and lets the runners inside this process serve a runtime of kind local. It is
+// and lets the runners inside this process serve a runtime of kind local that has no
+// units of its own. It is
 // told of every runtime after a start, since the queue does not keep limits.
 func (s *Service) RuntimeChanged(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
 	concurrent, memory := latest.Limits()
@@ -22,7 +23,9 @@ func (s *Service) RuntimeChanged(ctx context.Context, workspace string, latest *
 	if err != nil {
 		return err
 	}
-	if s.cfg.Local && s.audience.serve(workspace, latest.ID, latest.Kind == protocol.RuntimeLocal) {
+	launcher := s.launched()
+	byUnits := launcher != nil && launcher.Launches(workspace, latest.ID)
+	if s.cfg.Local && s.audience.serve(workspace, latest.ID, latest.Kind == protocol.RuntimeLocal && !byUnits) {
 		s.audience.tell(workspace)
 	}
 	return nil
@@ -217,9 +220,10 @@ func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool,
 	if err != nil {
 		return nil, err
 	}
-	pools := make([]protocol.Pool, len(specs))
+	pools, launcher := make([]protocol.Pool, len(specs)), s.launched()
 	for i := range specs {
 		pools[i] = poolOf(p.Workspace, &specs[i], roster, &stats)
+		pools[i].Launched = launcher != nil && launcher.Launches(p.Workspace, specs[i].ID)
 	}
 	return pools, nil
 }

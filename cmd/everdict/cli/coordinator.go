@@ -28,7 +28,7 @@ var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.Truste
 
 // launchKeys are about runners that are launched on clusters.
 var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.KubeNetworkPolicy,
-	config.NomadHostNetwork, config.NomadUser, config.TrustZones, config.TrustZoneRuntime}
+	config.NomadHostNetwork, config.NomadUser, config.LocalUnits, config.TrustZones, config.TrustZoneRuntime}
 
 func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -99,6 +99,12 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 		return o, &adviceError{fmt.Errorf("%s: trust_zones is %s, and the runner of everdict up runs the jobs of every workspace as one user", a.cfg.Origin(config.TrustZones), perTenant),
 			"use everdict coordinator, with runners of their own for each workspace"}
 	}
+	if err := a.localUnits(&o, runner); err != nil {
+		return o, err
+	}
+	if o.Sandbox, err = a.sandbox(); err != nil {
+		return o, err
+	}
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
 		return o, err
 	}
@@ -147,6 +153,35 @@ func (a *app) sessionOptions(o *CoordinatorOptions) error {
 			return &adviceError{fmt.Errorf("%s: %q is no address of a proxy", a.cfg.Origin(config.TrustedProxies), s), "give addresses or networks, such as 10.0.0.5,10.1.0.0/16"}
 		}
 		o.TrustedProxies = append(o.TrustedProxies, prefix.Masked())
+	}
+	return nil
+}
+
+// localUnits decides whether runners are launched on this machine. They run jobs as the
+// coordinator's own user, which beside a person's own use somebody has to want.
+func (a *app) localUnits(o *CoordinatorOptions, runner bool) error {
+	const allows = "; --local-units on allows it"
+	l, mode := &o.Launch, a.cfg.String(config.LocalUnits)
+	here := listensOnLoopback(o.Listen)
+	switch {
+	case mode == "on" && l.TrustZones == perTenant:
+		return &adviceError{fmt.Errorf("%s: local_units is on, and trust_zones is %s: on this machine the jobs of every workspace are one user's", a.cfg.Origin(config.LocalUnits), perTenant),
+			"use runners of their own for each workspace"}
+	case mode == "on":
+		l.Machine = true
+		if !here {
+			fmt.Fprintln(a.err, a.palette(a.err).yellow("warning:"), "listening on "+o.Listen+" with --local-units on: whoever may submit runs can run commands here, as the user of the coordinator")
+		}
+	case mode == "off":
+		l.NoMachine = "--local-units is off"
+	case mode != "auto":
+		return fmt.Errorf("%s: local_units is %q: want on, off or auto", a.cfg.Origin(config.LocalUnits), mode)
+	case !runner:
+		l.NoMachine = "everdict coordinator runs no jobs as its own user" + allows
+	case !here:
+		l.NoMachine = "it listens on " + o.Listen + ", beyond this machine, and would run jobs as its own user" + allows
+	default:
+		l.Machine = true
 	}
 	return nil
 }

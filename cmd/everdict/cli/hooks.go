@@ -62,6 +62,8 @@ type CoordinatorOptions struct {
 	TrustedProxies []netip.Prefix
 	// NoDeviceCode refuses to pair machines by a code that somebody types in.
 	NoDeviceCode bool
+	// Sandbox is what runners on this machine enclose jobs in.
+	Sandbox SandboxOptions
 	// PoolMaxConcurrent is the slot limit of a pool that states none.
 	PoolMaxConcurrent int
 	Launch            LaunchOptions
@@ -89,6 +91,10 @@ type LaunchOptions struct {
 	// KubeNetworkPolicy are the ranges of the coordinator's addresses as network policies
 	// see them; empty: none is made.
 	KubeNetworkPolicy []string
+	// Machine says that runners of kind local are launched on this machine, and NoMachine
+	// why they are not.
+	Machine   bool
+	NoMachine string
 	// TrustZones is how workspaces are kept apart, and TrustZoneRuntime what encloses them.
 	TrustZones, TrustZoneRuntime string
 }

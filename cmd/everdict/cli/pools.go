@@ -82,7 +82,11 @@ func (a *app) printPools(pools []protocol.Pool) {
 		rows = append(rows, []string{cell(pool.Runtime), cell(pool.Kind), cell(pool.Version), fmt.Sprintf("%d/%d", pool.Running, pool.MaxConcurrent), memory,
 			fmt.Sprint(pool.Queued), online, fmt.Sprint(pool.Slots)})
 		runners = append(runners, pool.Runners...)
-		if pool.Online == 0 && pool.Queued > 0 {
+		switch {
+		case pool.Online > 0 || pool.Queued == 0:
+		case pool.Launched:
+			a.hint("%s has runs that wait for runners to be launched: everdict runs why RUN says what for, and everdict runtimes probe %s whether that can be done", pool.Runtime, quoteArg(pool.Runtime))
+		default:
 			a.hint("%s has runs that wait and no runner online: everdict pools token create --runtime %s, then everdict runner --pool-token -", pool.Runtime, quoteArg(pool.Runtime))
 		}
 	}

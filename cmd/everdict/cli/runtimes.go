@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/client"
 )
 
 func (a *app) runtimesCommand() *cobra.Command {
@@ -144,13 +147,32 @@ pool from then on. Fields that name a secret take its name, never its value.`,
 				return a.json(got)
 			}
 			fmt.Fprintf(a.out, "%s@%s registered in %s\n", cell(got.ID), cell(got.Version), cell(got.Workspace))
-			a.hint("  give it runners: everdict pools token create --runtime %s", quoteArg(got.ID))
+			a.adviseRunners(cmd.Context(), c, got.ID)
 			a.hint("  run something there: everdict submit -f run.json --wait --runtime %s", quoteArg(got.ID))
 			return nil
 		},
 	}
 	runtimeFile(cmd, &file)
 	return cmd
+}
+
+// adviseRunners says where the runners of a runtime that was just registered come from, and
+// what of it is missing.
+func (a *app) adviseRunners(ctx context.Context, c *client.Client, id string) {
+	// It is registered, whatever becomes of these two questions.
+	ref, err := json.Marshal(protocol.RuntimeRef{ID: id})
+	if err == nil {
+		if v, err := c.ValidateRuntime(ctx, ref); err == nil && v.MissingSecrets != nil && len(*v.MissingSecrets) > 0 {
+			fmt.Fprintln(a.err, a.palette(a.err).yellow("warning:"), "secrets that it names are not there: "+cell(strings.Join(*v.MissingSecrets, ", "))+
+				"; everdict secrets set NAME sets one")
+		}
+	}
+	pools, err := c.Pools(ctx)
+	if i := slices.IndexFunc(pools, func(p protocol.Pool) bool { return p.Runtime == id }); err == nil && i >= 0 && pools[i].Launched {
+		a.hint("  its runners are launched when there are runs: everdict runtimes probe %s says whether they can be", quoteArg(id))
+		return
+	}
+	a.hint("  give it runners: everdict pools token create --runtime %s", quoteArg(id))
 }
 
 func (a *app) runtimesValidate() *cobra.Command {

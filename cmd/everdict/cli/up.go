@@ -50,7 +50,7 @@ only, runs with your own logins. Ctrl-C drains both; a second Ctrl-C hurries.`,
 	}
 	config.Bind(cmd.Flags(), a.schema, append([]string{
 		config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat,
-		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout,
+		config.MaxConcurrent, config.WorkDir, config.Capabilities, config.DrainTimeout, config.LocalUnits,
 		config.PassProxy, config.PassCA,
 	}, slices.Concat(sandboxKeys, sessionKeys, leaseKeys)...)...)
 	for _, name := range slices.Concat(sessionKeys, leaseKeys) {

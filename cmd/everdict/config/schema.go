@@ -83,6 +83,7 @@ const (
 	KubeNetworkPolicy   = "coordinator.kube_network_policy"
 	NomadHostNetwork    = "coordinator.nomad_host_network"
 	NomadUser           = "coordinator.nomad_user"
+	LocalUnits          = "coordinator.local_units"
 	TrustZones          = "coordinator.trust_zones"
 	TrustZoneRuntime    = "coordinator.trust_zone_runtime"
 
@@ -156,6 +157,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{KubeNetworkPolicy, "kube-network-policy", "EVERDICT_KUBE_NETWORK_POLICY", List, "", false, "the clusters enforce network policies, and see this coordinator at these ranges of addresses, such as 10.0.0.7/32; empty: network none is refused"},
 		{NomadHostNetwork, "nomad-host-network", "EVERDICT_NOMAD_HOST_NETWORK", Bool, "false", false, "containers launched on Nomad are in their client's network"},
 		{NomadUser, "nomad-user", "EVERDICT_NOMAD_USER", Int, "20250", false, "user id that containers launched on Nomad run as; -1: the image's own"},
+		{LocalUnits, "local-units", "EVERDICT_LOCAL_UNITS", String, "auto", false, "launch the runners of runtimes of kind local on this machine, as the user of the coordinator: on, off, or auto (everdict up that listens on this machine alone)"},
 		{TrustZones, "trust-zones", "EVERDICT_TRUST_ZONES", String, "runtime-declared", false, "how launched runners of workspaces are kept apart: runtime-declared, or per-tenant (a namespace and a hardened container runtime for each)"},
 		{TrustZoneRuntime, "trust-zone-runtime", "EVERDICT_TRUST_ZONE_RUNTIME", String, "runsc", false, "container runtime under per-tenant for runtimes that name none"},
 

@@ -309,7 +309,7 @@ func (w *work) prepare(t *api.Task) (process, error) {
 		}
 	}
 	w.c.mu.Unlock()
-	return start.docker(w.c.cfg.Docker, perCore)
+	return start.docker(w.c.cfg.Docker, w.c.cfg.Runtimes, perCore)
 }
 
 // block is the one form of template that the stand-in renders: an item of a variable.

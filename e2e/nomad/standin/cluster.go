@@ -44,6 +44,9 @@ type Config struct {
 	Clients []Client
 	// Docker is the engine of the docker driver; nil: no client has it.
 	Docker *docker.Client
+	// Runtimes are container runtimes that the docker driver allows (allow_runtimes) beside
+	// those it allows by itself, and what the engine calls what it runs for each.
+	Runtimes map[string]string
 	// Certificate makes the API one of TLS.
 	Certificate *tls.Certificate
 	// LogLag is how long after its start the log of a task is nowhere.

@@ -126,7 +126,7 @@ type contained struct {
 // Label of every container of a stand-in.
 const Label = "everdict.test.nomad"
 
-func (c *command) docker(engine *docker.Client, mhzPerCore int) (process, error) {
+func (c *command) docker(engine *docker.Client, runtimes map[string]string, mhzPerCore int) (process, error) {
 	ctx := context.Background()
 	image := c.text("image")
 	if _, err := engine.ImageInspect(ctx, image); errdefs.IsNotFound(err) {
@@ -136,7 +136,10 @@ func (c *command) docker(engine *docker.Client, mhzPerCore int) (process, error)
 		return nil, fmt.Errorf("Failed to find docker auth for repo %q: %w", image, err)
 	}
 	runtime := c.text("runtime")
-	if runtime != "" && runtime != "runc" && runtime != "nvidia" { // allow_runtimes of the plugin
+	switch as, allowed := runtimes[runtime]; {
+	case allowed:
+		runtime = as
+	case runtime != "" && runtime != "runc" && runtime != "nvidia":
 		return nil, fmt.Errorf("requested runtime %q is not allowed", runtime)
 	}
 	r := c.task.Resources

@@ -1,4 +1,4 @@
-package main
+package launched
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/everdict/everdict/agent"
@@ -40,6 +41,9 @@ func given(cfg *agent.Config, file string, getenv func(string) string) error {
 	}
 	// What would fail later fails while the payload is still there.
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return err
+	}
+	if err := (used{File: absolute(file), Run: p.Job.RunID, Attempt: p.Attempt}).write(cfg.StateDir); err != nil {
 		return err
 	}
 	if err := os.Remove(file); err != nil {
@@ -93,4 +97,62 @@ func secrets(h *protocol.HarnessSpec, getenv func(string) string) (map[string]st
 		return nil, fmt.Errorf("harness %s@%s needs secrets, which a payload does not hold: set %s", h.ID, h.Version, strings.Join(missing, ", "))
 	}
 	return env, nil
+}
+
+// used says that a payload was run, for somebody who runs it again: it is not there any
+// more, and where its result was meant for a file, that may be empty by now.
+type used struct {
+	File    string `json:"file"`
+	Run     string `json:"run"`
+	Attempt int64  `json:"attempt"`
+}
+
+// usedFile is where it is written down, in the state directory.
+const usedFile = "payload-used.json"
+
+func (u used) write(stateDir string) error {
+	doc, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(stateDir, usedFile), doc, 0o600)
+}
+
+// readUsed is what became of the payload that was in a file; nil: that is not known here.
+func readUsed(stateDir, file string) *used {
+	doc, err := os.ReadFile(filepath.Join(stateDir, usedFile))
+	u := new(used)
+	if err != nil || json.Unmarshal(doc, u) != nil || u.File != absolute(file) {
+		return nil
+	}
+	return u
+}
+
+// again prints the result once more, as long as it is here: it is until it is delivered
+// over a connection.
+func (u *used) again(cfg *agent.Config, stdout, stderr io.Writer) error {
+	printed := 0
+	err := agent.Undelivered(cfg.StateDir, func(run string, epoch int64, result []byte) {
+		if run == u.Run && epoch == u.Attempt {
+			printResult(stdout, result)
+			printed++
+		}
+	})
+	const was = "the payload in %s was used: attempt %d of %s ran from it"
+	switch {
+	case err != nil:
+		return fmt.Errorf(was+", and its result cannot be read: %w", u.File, u.Attempt, u.Run, err)
+	case printed == 0:
+		return fmt.Errorf(was+", and it has no result here that was not delivered: everdict runs get %s says how it ended", u.File, u.Attempt, u.Run, u.Run)
+	}
+	fmt.Fprintf(stderr, was+". Its result is printed again; nothing was run\n", u.File, u.Attempt, u.Run)
+	return nil
+}
+
+// absolute is a path that means the same from everywhere; as it is where that is not known.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
