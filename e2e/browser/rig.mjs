@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url'
 
 export const root = fileURLToPath(new URL('../../', import.meta.url))
 const require = createRequire(join(root, 'coordinator/dashboard/web/package.json'))
-const { chromium } = require('playwright-core')
+export const { chromium } = require('playwright-core')
 const axeSource = require('axe-core').source
 const bin = join(root, 'bin/everdict')
 
@@ -32,11 +32,17 @@ export async function until(what, fn, ms = 60_000) {
 }
 
 /** A child process that is ended by its id. */
-class Child {
+export class Child {
   output = ''
-  constructor(args, { input, env } = {}) {
-    this.process = spawn(bin, args, { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, ...env } })
-    this.exited = new Promise((resolve) => this.process.once('exit', resolve))
+  constructor(args, { input, env, program = bin } = {}) {
+    this.process = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'], env: { ...process.env, ...env } })
+    this.exited = new Promise((resolve) => {
+      this.process.once('exit', resolve)
+      this.process.once('error', (error) => {
+        this.output += error.message
+        resolve()
+      })
+    })
     for (const stream of [this.process.stdout, this.process.stderr]) {
       stream.setEncoding('utf8')
       stream.on('data', (text) => {
@@ -121,15 +127,18 @@ export class Coordinator {
   }
 }
 
-export async function openBrowser() {
+/** Where Chromium is. */
+export function browserPath() {
   const path = process.env.CHROMIUM ?? ['/usr/bin/chromium', '/usr/bin/chromium-browser'].find((p) => existsSync(p))
   assert.ok(path, 'there is no Chromium: make deps installs it, or CHROMIUM says where it is')
-  return chromium.launch({
-    executablePath: path,
-    headless: true,
-    // As root Chromium has no sandbox of its own; it sees nothing but loopback.
-    args: [...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), '--disable-dev-shm-usage', '--disable-gpu', '--font-render-hinting=none', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
-  })
+  return path
+}
+
+/** As root Chromium has no sandbox of its own; it sees nothing but loopback. */
+export const browserArgs = [...(process.getuid?.() === 0 ? ['--no-sandbox'] : []), '--disable-dev-shm-usage', '--disable-gpu', '--font-render-hinting=none', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1']
+
+export async function openBrowser() {
+  return chromium.launch({ executablePath: browserPath(), headless: true, args: browserArgs })
 }
 
 /**

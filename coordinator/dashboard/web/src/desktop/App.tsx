@@ -1,5 +1,5 @@
 import { AlertTriangle, History as HistoryIcon, House, Laptop, Settings as SettingsIcon, X } from 'lucide-react'
-import { useEffect, useSyncExternalStore, type ReactNode } from 'react'
+import { Component, useEffect, useSyncExternalStore, type ErrorInfo, type ReactNode } from 'react'
 import { applyTheme, type Theme } from '../app/theme'
 import { useStore } from '../data/store'
 import { Button, cx, ErrorNote, Skeleton } from '../ui/parts'
@@ -83,7 +83,9 @@ function Bare({ children }: { children: ReactNode }) {
 
 function Content({ state }: { state: State }) {
   const place = usePlace()
-  useEffect(() => scrollTo(0, 0), [place])
+  useEffect(() => {
+    scrollTo(0, 0)
+  }, [place])
   // What waits for an answer comes to the front once; whoever then looks elsewhere finds it under Home.
   const waits = state.question?.id ?? (state.pairing && `${state.pairing.coordinator} ${state.pairing.status}`)
   useEffect(() => {
@@ -127,10 +129,35 @@ function Content({ state }: { state: State }) {
         {state.notices.map((n) => (
           <NoticeLine key={n.id} n={n} />
         ))}
-        {page}
+        <Failsafe key={place}>{page}</Failsafe>
       </main>
     </div>
   )
+}
+
+/** A page that fails takes no other with it. */
+class Failsafe extends Component<{ children: ReactNode }, { error?: Error }> {
+  override state: { error?: Error } = {}
+  static getDerivedStateFromError(error: Error) {
+    return { error }
+  }
+  override componentDidCatch(error: Error, info: ErrorInfo): void {
+    console.error('a page failed', error, info.componentStack)
+  }
+  override render() {
+    if (!this.state.error) return this.props.children
+    return (
+      <div className="note error" role="alert">
+        <AlertTriangle size={16} aria-hidden />
+        <div className="grow wrap">
+          <strong>This page failed.</strong> {this.state.error.message} <span className="next">The app goes on; everdict-desktop status says how it is.</span>
+        </div>
+        <Button look="small" onClick={() => location.reload()}>
+          Reload
+        </Button>
+      </div>
+    )
+  }
 }
 
 function NoticeLine({ n }: { n: Notice }) {

@@ -54,7 +54,7 @@ function ConnectionForm({ c }: { c: Connection }) {
     setDraft(JSON.parse(kept) as ConnectionSettings)
     setUnderstood(false)
   }, [kept])
-  const changed = draft.slots !== c.settings.slots || draft.sandbox !== c.settings.sandbox || draft.onlyMine !== c.settings.onlyMine
+  const changed = draft.slots !== c.settings.slots || draft.sandbox !== c.settings.sandbox || (draft.image ?? '') !== (c.settings.image ?? '') || draft.onlyMine !== c.settings.onlyMine
   const risky = wide(draft)
   const asks = risky && !wide(c.settings)
   const submit = (e: FormEvent) => {
@@ -91,6 +91,11 @@ function ConnectionForm({ c }: { c: Connection }) {
             </span>
           </label>
         </fieldset>
+        {draft.sandbox === 'docker' && (
+          <Field label="Image of their containers" hint="Without one, runs that name no image are refused here.">
+            {(id) => <input id={id} className="input mono" value={draft.image ?? ''} onChange={(e) => setDraft({ ...draft, image: e.target.value.trim() })} placeholder="ghcr.io/you/agents:1" autoComplete="off" autoCapitalize="off" spellCheck={false} maxLength={255} />}
+          </Field>
+        )}
         {draft.sandbox === 'process' && (
           <div className="note warn">
             <AlertTriangle size={16} aria-hidden />

@@ -191,6 +191,7 @@ export interface Hours {
 export interface ConnectionSettings {
   slots: number
   sandbox: string
+  image?: string
   onlyMine: boolean
   understood?: boolean
 }
