@@ -85,10 +85,14 @@ func (d Dirs) Make() error {
 	return nil
 }
 
-// Runner are the directories of the runner of one connection.
+// Runner are the directories of the runner of one connection. The name of the work directory is the end of the id alone:
+// sockets lie in it on which jobs ask, and the kernel allows a path of 107 bytes, on macOS 103.
 func (d Dirs) Runner(id string) (state, work string) {
-	return filepath.Join(d.State, "runners", id), filepath.Join(d.Work, id)
+	return filepath.Join(d.State, "runners", id), filepath.Join(d.Work, id[max(0, len(id)-workName):])
 }
+
+// workName is how much of an id names a work directory, in bytes: 50 bits of what is random in it.
+const workName = 10
 
 // maxSocketPath is what every system takes as the path of a unix socket: macOS has 104 bytes with the final zero.
 const maxSocketPath = 100

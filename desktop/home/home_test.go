@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/everdict/everdict/protocol"
 )
 
 type doc struct {
@@ -81,5 +83,29 @@ func TestSocketPathIsShort(t *testing.T) {
 	}
 	if a, b := deep.Socket(), Below("/"+strings.Repeat("deeq/", 40)).Socket(); a == b {
 		t.Error("two homes have one socket")
+	}
+}
+
+// Jobs ask on a socket below the work directory of a connection, whose path the kernel bounds.
+func TestWorkDirectoryHasRoomForASocket(t *testing.T) {
+	t.Parallel()
+	const id = "con_01m8n6rdr1wds6s3jz3hgnsvd3"
+	for name, c := range map[string]struct {
+		root string
+		max  int
+	}{
+		"linux": {"/home/somebody-with-a-long-name/.cache/everdict-desktop", 107},
+		"macOS": {"/Users/somebody/Library/Caches/everdict-desktop", 103},
+	} {
+		_, work := Below(c.root).Runner(id)
+		if socket := work + "/ask/" + protocol.NewID(""); len(socket) > c.max {
+			t.Errorf("%s: %s has %d bytes, want at most %d", name, socket, len(socket), c.max)
+		}
+	}
+	d := Below("/x")
+	_, one := d.Runner(id)
+	_, other := d.Runner("con_01m8n6rdr1wds6s3jz3hgnsvd4")
+	if one == other {
+		t.Errorf("two connections work in %s", one)
 	}
 }
