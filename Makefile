@@ -43,7 +43,7 @@ job-runner: ## build bin/job-runner, the static runner for images
 static: tools $(if $(and $(NPM),$(WEB_SOURCES)),$(DIST)/index.html) ## build bin/everdict-static, linked to nothing, for images
 	go build -tags netgo,osusergo -ldflags '$(LDFLAGS) -linkmode external -extldflags -static' -o $(BIN)/everdict-static ./cmd/everdict
 
-desktop: ## build bin/everdict-desktop, the desktop app
+desktop: $(if $(and $(NPM),$(WEB_SOURCES)),$(PAGE_DIST)/index.html) ## build bin/everdict-desktop, the desktop app
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/everdict-desktop ./cmd/everdict-desktop
 
 desktop-packages: build ## make the .deb, Windows and macOS packages of the desktop app in .cache/packages
@@ -56,12 +56,14 @@ test: tools ## run the tests; ends with one line that counts them (SUITES="brows
 	-@./e2e/docker.sh # without an engine its tests fail, and the others run
 	./e2e/test.sh
 
-test-browser: build ## run the dashboard's tests in a real browser
+test-browser: build desktop ## run the tests of the dashboard and of the desktop app's window, in a real browser
 	./e2e/browser/test.sh
 
-screenshots: build ## pictures of every page of the dashboard into .cache/screenshots
+screenshots: build desktop ## pictures of every page of the dashboard and of the desktop app into .cache/screenshots
 	@./e2e/browser/deps.sh
+	@./e2e/desktop/deps.sh
 	node e2e/browser/screenshots.mjs
+	node e2e/browser/screenshots-desktop.mjs
 
 test-k8s: tools ## set up a real Kubernetes, run the tests that need one, tear it down (KEEP=1 keeps it)
 	./e2e/k8s/test.sh

@@ -2,7 +2,7 @@
 # Runs the tests and ends with one plain line: N passed, N failed, N skipped.
 # Arguments go to go test. SUITES says which there are to run, in this order:
 #
-#   browser  the dashboard in a real browser (make test-browser)
+#   browser  the dashboard and the desktop app in a real browser (make test-browser)
 #   go       every Go test that needs no cluster
 #   k8s      the tests that need a real Kubernetes (make test-k8s)
 #

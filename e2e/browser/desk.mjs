@@ -2,7 +2,7 @@
 // test alone, and ends with it.
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { axeFindings, browserArgs, browserPath, Child, chromium, root, until } from './rig.mjs'
@@ -89,6 +89,13 @@ export class Desk {
     return child.output
   }
 
+  /** Opens a link as the browser does when somebody clicks on it. */
+  async follow(link) {
+    const child = new Child([link], { program: 'xdg-open', env: this.env })
+    await child.exited
+    assert.equal(child.process.exitCode, 0, `xdg-open: ${child.output}`)
+  }
+
   /** Starts the app, as a click on its icon does, and returns the page in its window. */
   async launch(...args) {
     this.app = new Child(['--log-stderr', ...args], { program, env: this.env })
@@ -136,6 +143,19 @@ export class Desk {
       .filter((path) => !path.includes('/window/')) // the browser's own profile
       .map((path) => readFileSync(path, 'latin1'))
       .join('\n')
+  }
+
+  /** The processes that work below the home: jobs, and what they have started. */
+  working() {
+    return readdirSync('/proc')
+      .filter((pid) => /^\d+$/.test(pid))
+      .filter((pid) => {
+        try {
+          return readlinkSync(`/proc/${pid}/cwd`).startsWith(join(this.home, '.cache'))
+        } catch {
+          return false // it has ended
+        }
+      })
   }
 
   async stop() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the dashboard's tests: those of its data layer, and those in a real browser
-# against bin/everdict. Leaves their count in .cache/count-browser: passed, failed,
+# Runs the tests of the dashboard and of the desktop app's window: those of the data layer, and those in a real browser
+# against bin/everdict and bin/everdict-desktop. Leaves their count in .cache/count-browser: passed, failed,
 # skipped. Arguments go to node --test.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -10,6 +10,7 @@ web=coordinator/dashboard/web
 status=0
 
 ./e2e/browser/deps.sh || status=1
+./e2e/desktop/deps.sh || status=1
 (cd $web && npx tsc && npx vitest run --reporter=default --reporter=json --outputFile.json=../../../.cache/unit.json) || status=1
 node --test --test-reporter=spec --test-reporter-destination=stdout \
 	--test-reporter=tap --test-reporter-destination=.cache/browser.tap "$@" e2e/browser/*.test.mjs || status=1
