@@ -18,7 +18,10 @@ async function shoot(name, page = window) {
       await page.emulateMedia({ colorScheme: theme, reducedMotion: 'reduce' })
       await page.evaluate(() => document.fonts.ready)
       await page.waitForTimeout(150)
-      await page.screenshot({ path: join(out, `desktop-${name}-${width}-${theme}.png`), fullPage: true })
+      // A window as tall as its page, without a scroll bar.
+      const height = await page.evaluate(() => document.documentElement.scrollHeight)
+      if (height > 640) await page.setViewportSize({ width, height })
+      await page.screenshot({ path: join(out, `desktop-${name}-${width}-${theme}.png`) })
     }
   }
 }
@@ -66,7 +69,7 @@ try {
   await shoot('stop')
   await press('Keep')
   await press('Pause after this job')
-  await window.getByText('no new runs are taken').waitFor()
+  await window.getByRole('button', { name: 'Resume' }).waitFor()
   await shoot('pausing')
   await api('POST', `/runs/${running}/cancel`)
   await window.locator('.badge', { hasText: 'Paused' }).waitFor()

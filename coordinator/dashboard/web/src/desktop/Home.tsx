@@ -8,7 +8,7 @@ import { useAct } from '../ui/useAct'
 import { tell } from './app'
 import type { Connection, Job, PairRequest, State, Unpaired } from './documents'
 import { JobLog } from './JobLog'
-import { jobNames, pauseWords, phaseWords, statusWords } from './words'
+import { jobNames, phaseWords, statusWords } from './words'
 
 export function Home({ state }: { state: State }) {
   const { busy, error, act } = useAct()
@@ -26,7 +26,7 @@ export function Home({ state }: { state: State }) {
       </div>
       <ErrorNote error={error} />
       {state.connections.map((c) => (
-        <ConnectionCard key={c.id} c={c} />
+        <ConnectionCard key={c.id} c={c} said={state.text} />
       ))}
       <a className="button bare add" href="#/connect">
         <Plus size={15} aria-hidden /> Add another coordinator
@@ -35,7 +35,7 @@ export function Home({ state }: { state: State }) {
   )
 }
 
-function ConnectionCard({ c }: { c: Connection }) {
+function ConnectionCard({ c, said }: { c: Connection; said: string }) {
   const { busy, error, act } = useAct()
   const [asking, setAsking] = useState<'stop' | 'unpair'>()
   const [tone, word] = statusWords(c.status)
@@ -54,12 +54,13 @@ function ConnectionCard({ c }: { c: Connection }) {
         <Badge tone={tone}>{word}</Badge>
       </div>
       <div className="card-body stack wide">
-        <div className="stack tight">
-          <p className="wrap" role="status">
-            {c.text}
-          </p>
+        <div className="stack tight about">
+          {c.text !== said && (
+            <p className="wrap" role="status">
+              {c.text}
+            </p>
+          )}
           {c.next && <p className="dim wrap">{c.next}</p>}
-          {c.paused && c.status !== 'paused' && <p className="dim">{pauseWords(c)}: no new runs are taken.</p>}
           {c.retryAt && <Retry at={c.retryAt} />}
           {c.undelivered > 0 && <p className="dim">{plural(c.undelivered, 'result')} wait here until the coordinator takes them.</p>}
         </div>

@@ -130,7 +130,12 @@ export function Connecting({ p, state }: { p: Pairing; state: State }) {
             <div className="grow">A run that names no image acts as you on this computer, with your files and logins. With Docker it can be kept in a container: Settings.</div>
           </div>
         )}
-        {state.keys.warning && <div className="note warn">{state.keys.warning}</div>}
+        {state.keys.warning && (
+          <div className="note warn">
+            <AlertTriangle size={16} aria-hidden />
+            <div className="grow wrap">{state.keys.warning}</div>
+          </div>
+        )}
         <ErrorNote error={error} />
         <div className="row wraps">
           <Button look="primary tall" busy={busy !== ''} onClick={() => void act('done', dismiss)}>
@@ -173,7 +178,7 @@ export function Connecting({ p, state }: { p: Pairing; state: State }) {
             </p>
           </div>
           <div className="row wraps" role="status">
-            <span className="grow dim">{p.text}</span>
+            <span className="grow dim">Waiting for your approval…</span>
             <LeftUntil at={p.expiresAt} />
           </div>
         </>

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import type { Connection, Job } from './documents'
+import type { Job } from './documents'
 import { keptLines, lineChars, Tail } from './logtail'
-import { address, addressFault, hoursFault, hoursWords, jobNames, pauseWords, twoDigits, wide } from './words'
+import { address, addressFault, hoursFault, hoursWords, jobNames, twoDigits, wide } from './words'
 
 describe('the end of a log', () => {
   const text = (t: Tail) => t.lines.map((l) => l.text)
@@ -67,10 +67,8 @@ describe('words', () => {
       expect(hoursFault(bad), JSON.stringify(bad)).toBeTypeOf('string')
     }
   })
-  it('says who pauses, and what is named when it is stopped', () => {
+  it('names the jobs that are stopped', () => {
     const jobs = (...names: string[]) => names.map((n) => ({ case: n }) as Job)
-    const c = (pauses: string[], ...names: string[]) => ({ pauses, jobs: jobs(...names) }) as unknown as Connection
-    expect([pauseWords(c(['user'])), pauseWords(c(['hours', 'battery'], 'a')), pauseWords(c(['user'], 'a', 'b')), pauseWords(c(['new-kind']))]).toEqual(['Paused, by you', 'Paused after this job, on battery', 'Paused after these jobs, by you', 'Paused'])
     expect([jobNames(jobs('a')), jobNames(jobs('a', 'b')), jobNames(jobs('a', 'b', 'c'))]).toEqual(['a', 'a and b', 'a, b and 1 more'])
   })
 })

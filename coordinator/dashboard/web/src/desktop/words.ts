@@ -1,6 +1,6 @@
 /** The words of the desktop page, and what it makes of what was typed. */
 import type { Tone } from '../data/outcome'
-import type { Connection, ConnectionSettings, Entry, Hours, Job, Outcome, Phase, Status } from './documents'
+import type { ConnectionSettings, Entry, Hours, Job, Outcome, Phase, Status } from './documents'
 
 export function statusWords(s: Status): [Tone, string] {
   switch (s) {
@@ -44,15 +44,7 @@ export function outcomeWords(o: Outcome): [Tone, string] {
   }
 }
 
-/** Who holds new runs back. */
-export function pauseWords(c: Pick<Connection, 'pauses' | 'jobs'>): string {
-  const by = c.pauses ?? []
-  const why = by.includes('user') ? 'by you' : by.includes('battery') ? 'on battery' : by.includes('hours') ? 'outside the allowed hours' : ''
-  const what = c.jobs.length > 1 ? 'Paused after these jobs' : c.jobs.length === 1 ? 'Paused after this job' : 'Paused'
-  return why ? `${what}, ${why}` : what
-}
-
-/** The workspaces and people of jobs that run, for the question before they are stopped. */
+/** The jobs that run, for the question before they are stopped. */
 export function jobNames(jobs: Pick<Job, 'case'>[]): string {
   const names = jobs.map((j) => j.case)
   return names.length <= 2 ? names.join(' and ') : `${names[0]}, ${names[1]} and ${names.length - 2} more`

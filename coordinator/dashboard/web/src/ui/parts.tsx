@@ -48,6 +48,7 @@ const clockListeners = new Set<() => void>()
 let clockTimer: ReturnType<typeof setInterval> | undefined
 function watchClock(fn: () => void): () => void {
   clockListeners.add(fn)
+  if (clockTimer === undefined) clockNow = Date.now() // it stood while nobody looked
   clockTimer ??= setInterval(() => {
     clockNow = Date.now()
     for (const l of clockListeners) l()
