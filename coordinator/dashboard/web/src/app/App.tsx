@@ -1,9 +1,10 @@
 import { QueryClientProvider } from '@tanstack/react-query'
 import { Compass } from 'lucide-react'
-import { Component, lazy, Suspense, useEffect, type ErrorInfo, type ReactNode } from 'react'
+import { lazy, Suspense, useEffect } from 'react'
 import { Link, Route, Switch, useLocation } from 'wouter'
 import { feed } from '../data/feed'
 import { client } from '../data/queries'
+import { Failsafe } from '../ui/Failsafe'
 import { Button, Empty, Skeleton } from '../ui/parts'
 import { ToastArea } from '../ui/toast'
 import { Home } from '../pages/Home'
@@ -67,7 +68,7 @@ function Pages() {
     scrollTo(0, 0)
   }, [location])
   return (
-    <Failsafe key={location}>
+    <Failsafe key={location} failed={failed}>
       <Suspense
         fallback={
           <div className="page">
@@ -104,31 +105,20 @@ function Pages() {
   )
 }
 
-/** A page that fails takes no other with it. */
-class Failsafe extends Component<{ children: ReactNode }, { error?: Error }> {
-  override state: { error?: Error } = {}
-  static getDerivedStateFromError(error: Error) {
-    return { error }
-  }
-  override componentDidCatch(error: Error, info: ErrorInfo): void {
-    console.error('a page failed', error, info.componentStack)
-  }
-  override render() {
-    if (!this.state.error) return this.props.children
-    const stale = /dynamically imported module|Importing a module/.test(this.state.error.message)
-    return (
-      <div className="page">
-        <Empty
-          title={stale ? 'This page is from before an update' : 'This page failed'}
-          actions={
-            <Button look="primary" onClick={() => location.reload()}>
-              Reload
-            </Button>
-          }
-        >
-          {stale ? 'The coordinator serves a newer one: reload it.' : this.state.error.message}
-        </Empty>
-      </div>
-    )
-  }
+function failed(error: Error) {
+  const stale = /dynamically imported module|Importing a module/.test(error.message)
+  return (
+    <div className="page">
+      <Empty
+        title={stale ? 'This page is from before an update' : 'This page failed'}
+        actions={
+          <Button look="primary" onClick={() => location.reload()}>
+            Reload
+          </Button>
+        }
+      >
+        {stale ? 'The coordinator serves a newer one: reload it.' : error.message}
+      </Empty>
+    </div>
+  )
 }

@@ -732,6 +732,7 @@ export interface components {
         };
         Pool: {
             kind: string;
+            launched?: boolean;
             maxConcurrent: number;
             memoryBudgetMb?: number;
             /** Format: int64 */
@@ -763,6 +764,7 @@ export interface components {
         };
         PoolUse: {
             kind: string;
+            launched?: boolean;
             maxConcurrent: number;
             memoryBudgetMb?: number;
             /** Format: int64 */
@@ -1004,7 +1006,7 @@ export interface components {
             /** @description of nomad and k8s: the image of the runner that the cluster starts */
             image?: string;
             /**
-             * @description local: runners that nobody launches; nomad and k8s: a cluster
+             * @description local: no cluster, and runners that the coordinator launches on its own machine where it may; nomad and k8s: a cluster
              * @enum {string}
              */
             kind: "local" | "nomad" | "k8s";

@@ -1,8 +1,9 @@
 import { AlertTriangle, History as HistoryIcon, House, Laptop, Settings as SettingsIcon, X } from 'lucide-react'
-import { Component, useEffect, useSyncExternalStore, type ErrorInfo, type ReactNode } from 'react'
+import { useEffect, useSyncExternalStore, type ReactNode } from 'react'
 import { applyTheme, type Theme } from '../app/theme'
 import { useStore } from '../data/store'
 import { Button, cx, ErrorNote, Skeleton } from '../ui/parts'
+import { Failsafe } from '../ui/Failsafe'
 import { ToastArea } from '../ui/toast'
 import { useAct } from '../ui/useAct'
 import { app, tell } from './app'
@@ -129,35 +130,26 @@ function Content({ state }: { state: State }) {
         {state.notices.map((n) => (
           <NoticeLine key={n.id} n={n} />
         ))}
-        <Failsafe key={place}>{page}</Failsafe>
+        <Failsafe key={place} failed={failed}>
+          {page}
+        </Failsafe>
       </main>
     </div>
   )
 }
 
-/** A page that fails takes no other with it. */
-class Failsafe extends Component<{ children: ReactNode }, { error?: Error }> {
-  override state: { error?: Error } = {}
-  static getDerivedStateFromError(error: Error) {
-    return { error }
-  }
-  override componentDidCatch(error: Error, info: ErrorInfo): void {
-    console.error('a page failed', error, info.componentStack)
-  }
-  override render() {
-    if (!this.state.error) return this.props.children
-    return (
-      <div className="note error" role="alert">
-        <AlertTriangle size={16} aria-hidden />
-        <div className="grow wrap">
-          <strong>This page failed.</strong> {this.state.error.message} <span className="next">The app goes on; everdict-desktop status says how it is.</span>
-        </div>
-        <Button look="small" onClick={() => location.reload()}>
-          Reload
-        </Button>
+function failed(error: Error) {
+  return (
+    <div className="note error" role="alert">
+      <AlertTriangle size={16} aria-hidden />
+      <div className="grow wrap">
+        <strong>This page failed.</strong> {error.message} <span className="next">The app goes on; everdict-desktop status says how it is.</span>
       </div>
-    )
-  }
+      <Button look="small" onClick={() => location.reload()}>
+        Reload
+      </Button>
+    </div>
+  )
 }
 
 function NoticeLine({ n }: { n: Notice }) {
