@@ -28,6 +28,13 @@ func TestDeviceRuns(t *testing.T) {
 	if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
 		t.Errorf("the run ended %s at attempt %d, want it done at the first: %+v", run.Status, run.Attempt, run.Failure)
 	}
+	runners, err := h.Client.Runners(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(runners) != 1 || !runners[0].Device || !runners[0].Online {
+		t.Errorf("the runners are %+v, want the device, online", runners)
+	}
 }
 
 // TestF35_DeviceRevoked: a device that is revoked, whatever its run is doing, is told so by

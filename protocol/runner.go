@@ -86,6 +86,8 @@ type Runner struct {
 	Slots              int               `json:"slots,omitempty"`
 	Busy               int               `json:"busy,omitempty"`
 	Status             *RunnerStatus     `json:"status,omitempty"`
+	// Device says that it proves with a key of its own that it is itself, and has no token.
+	Device bool `json:"device,omitempty"`
 	// Scope is whose runs a paired machine takes, as it says itself; empty for one with a
 	// token that says nothing: its owner's.
 	Scope string `json:"scope,omitempty"`

@@ -22,7 +22,7 @@ func (r *Runners) pairDevice(ctx context.Context, account protocol.Account, d *d
 		Runner: protocol.Runner{
 			ID: protocol.NewID(protocol.RunnerPrefix), Label: d.label, Owner: account.Subject,
 			OS: d.os, Arch: d.arch, Hostname: d.hostname, Version: d.version, Capabilities: distinct(d.capabilities),
-			PairedAt: protocol.At(r.cfg.Now()), Scope: protocol.RunnerScopeOwner,
+			PairedAt: protocol.At(r.cfg.Now()), Device: true, Scope: protocol.RunnerScopeOwner,
 		},
 		Workspace: account.Workspace,
 		PublicKey: d.publicKey,

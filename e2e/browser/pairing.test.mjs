@@ -202,6 +202,7 @@ test('Connect this device opens the app, names the other ways when nothing comes
   await press(page.getByRole('button', { name: 'Done' }))
   const row = page.locator('tr', { hasText: 'desk' })
   await row.getByText('runs of').waitFor()
+  await row.getByLabel('paired with a key of its own').waitFor()
   assert.deepEqual((await api('GET', '/runners')).runners.map((r) => r.id), [runner.id])
   await page.check()
 })

@@ -912,6 +912,7 @@ export interface components {
             capabilityEvidence?: {
                 [key: string]: string;
             };
+            device?: boolean;
             hostname?: string;
             id: string;
             job?: string;

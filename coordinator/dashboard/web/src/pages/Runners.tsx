@@ -1,5 +1,5 @@
 import { useQuery } from '@tanstack/react-query'
-import { Cpu, Plus } from 'lucide-react'
+import { Cpu, KeyRound, Plus } from 'lucide-react'
 import { useMemo, useState } from 'react'
 import { useMay, useSession } from '../app/session'
 import { change, seg } from '../data/client'
@@ -50,7 +50,9 @@ export function Runners() {
       by: (r) => r.label,
       cell: (r) => (
         <div className="two-lines">
-          <strong className="clip">{r.label}</strong>
+          <strong className="clip">
+            {r.label} {r.device && <KeyRound size={12} className="ink-mute" aria-label="paired with a key of its own" />}
+          </strong>
           <span className="faint clip">{inWords(r) ?? [r.hostname !== r.label ? r.hostname : '', r.os, r.arch].filter(Boolean).join(' · ')}</span>
         </div>
       ),
@@ -212,6 +214,7 @@ function RunnerDialog({ r, onClose }: { r: Runner; onClose: () => void }) {
         {r.unit && <Fact name="Unit">{r.unit}</Fact>}
         <Fact name="Paired">
           <Ago at={r.pairedAt} />
+          {!r.runtime && <span className="faint">, {r.device ? 'with a key that never leaves the machine' : 'with a token'}</span>}
         </Fact>
         <Fact name="Last seen">{r.online ? 'connected now' : <Ago at={r.lastSeenAt} />}</Fact>
       </Facts>
