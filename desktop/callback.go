@@ -11,12 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/everdict/everdict/desktop/peer"
 	"github.com/everdict/everdict/protocol"
 )
-
-// maxWrongCallbacks is how many requests with something wrong the callback bears before it closes: the deep link and the
-// next pairing are still there.
-const maxWrongCallbacks = 20
 
 // callback is where the browser brings the grant of an approval (RFC 8252): a port of this machine alone, open while one
 // pairing waits, for one request.
@@ -27,12 +24,12 @@ type callback struct {
 	granted chan<- string
 	server  *http.Server
 	done    chan struct{}
-	wrong   int // guarded by turn
 	turn    chan struct{}
 	used    bool // guarded by turn
 }
 
-// listenForGrant opens the port. The grant comes through granted, which has room for it.
+// listenForGrant opens the port. The grant comes through granted, which has room for one. However many come with something
+// wrong, the port stays open: the state cannot be guessed, and any page could close the port otherwise.
 func listenForGrant(state string, request func() string, granted chan<- string) (*callback, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +40,7 @@ func listenForGrant(state string, request func() string, granted chan<- string) 
 	c.server.SetKeepAlivesEnabled(false)
 	go func() {
 		defer close(c.done)
-		_ = c.server.Serve(l) // it ends with close, and the deep link is there besides
+		_ = c.server.Serve(peer.Listener(l)) // it ends with close, and the deep link is there besides
 	}()
 	return c, nil
 }
@@ -63,12 +60,6 @@ func (c *callback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
 	status, text := c.take(r)
-	if status != http.StatusOK {
-		c.wrong++
-		if c.wrong == maxWrongCallbacks {
-			go func() { _ = c.server.Close() }()
-		}
-	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
@@ -105,7 +96,10 @@ func (c *callback) take(r *http.Request) (status int, text string) {
 		return http.StatusBadRequest, "The coordinator's answer cannot be understood."
 	}
 	c.used = true
-	c.granted <- q.Get("grant")
+	select {
+	case c.granted <- q.Get("grant"):
+	default: // it came by a deep link already
+	}
 	return http.StatusOK, "This computer is being connected. The app shows how it goes on."
 }
 

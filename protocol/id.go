@@ -25,8 +25,12 @@ const (
 // NewID makes an identifier that sorts by the time of its making, so that an
 // index over ids grows at its end.
 func NewID(prefix string) string {
-	return prefix + strings.ToLower(ulid.Make().String())
+	return prefix + strings.ToLower(ulid.MustNew(ulid.Now(), entropy).String())
 }
+
+// entropy is not the one of ulid.Make: from one id of that all later ones can be
+// calculated, and who knows the id of a machine's request can approve it.
+var entropy = &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(rand.Reader, 0)}
 
 // NewCredential makes a secret of 192 random bits behind its prefix.
 func NewCredential(prefix string) string {

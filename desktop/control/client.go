@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/everdict/everdict/desktop/peer"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -28,7 +29,14 @@ type Client struct{ http *http.Client }
 func Dial(path string) *Client {
 	return &Client{&http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			c, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+			if err != nil {
+				return nil, err
+			}
+			if err := peer.Check(c); err != nil { // what is below /tmp can be somebody else's
+				return nil, errors.Join(err, c.Close())
+			}
+			return c, nil
 		},
 		MaxIdleConns: 1, IdleConnTimeout: 5 * time.Second,
 	}}}

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/everdict/everdict/desktop/peer"
 )
 
 const (
@@ -127,7 +129,7 @@ func (p *Page) listen() (*door, error) {
 	d.server = &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	go func() {
 		defer close(d.done)
-		if err := d.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := d.server.Serve(peer.Listener(l)); !errors.Is(err, http.ErrServerClosed) {
 			p.log.Error("the window's port has ended", "err", err)
 		}
 	}()

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 
 	"github.com/gofrs/flock"
+
+	"github.com/everdict/everdict/desktop/peer"
 )
 
 // ErrRunning: another process of this user is the app. Hand over to it by its socket.
@@ -62,7 +64,7 @@ func listen(path string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("instance: %w", err), l.Close())
 	}
-	return &owned{l}, nil
+	return peer.Listener(l), nil
 }
 
 // Close gives the right up. The socket is removed first, so that nobody finds it without an app behind it.
@@ -72,21 +74,4 @@ func (i *Instance) Close() error {
 		err = nil // by the server that used it
 	}
 	return errors.Join(err, i.lock.Unlock())
-}
-
-// owned takes connections of this user alone.
-type owned struct{ net.Listener }
-
-// Accept implements net.Listener.
-func (o *owned) Accept() (net.Conn, error) {
-	for {
-		c, err := o.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if err := ours(c); err == nil {
-			return c, nil
-		}
-		_ = c.Close() // somebody else's
-	}
 }
