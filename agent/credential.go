@@ -109,6 +109,10 @@ func lockCredential(credential link.Credential) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent: lock the credential: %w", err)
 	}
+	// Everybody can make a directory below /tmp: a link in it would have us write elsewhere.
+	if err := private(dir); err != nil {
+		return nil, fmt.Errorf("agent: lock the credential: %w", err)
+	}
 	identity := ""
 	if credential != nil {
 		identity = credential.Identity()

@@ -1,0 +1,27 @@
+//go:build unix
+
+package agent
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// private says what lets others put something into a directory.
+func private(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is no directory: remove it", dir)
+	case !ok || int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to somebody else: remove it, or set TMPDIR to a directory of your own", dir)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write to %s (mode %03o): chmod 700 it", dir, info.Mode().Perm())
+	}
+	return nil
+}
