@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -252,7 +253,11 @@ func (h *handler) Drain(d link.Drain) { h.log.Info("coordinator drains", "reason
 
 // Status implements link.RunnerHandler.
 func (h *handler) Status(s link.Status) {
-	h.news.put(Said{Text: s.Text, Level: s.Level})
+	level := s.Level
+	if !slices.Contains([]string{"info", "warn", "error"}, level) {
+		level = "info"
+	}
+	h.news.put(Said{Text: s.Text, Level: level})
 	h.log.Info("message from the coordinator", "text", s.Text, "level", s.Level)
 }
 

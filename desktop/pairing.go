@@ -257,7 +257,7 @@ func (p *pairing) ask(ctx context.Context, c *client.Client, req *protocol.Pairi
 	if err != nil {
 		return nil, pairingWords(err, p.view.Host)
 	}
-	if !strings.HasPrefix(started.ID, protocol.PairingPrefix) || len(started.ID) > 64 {
+	if started.Check() != nil {
 		return nil, pairingFailed("", "What %s answers cannot be understood.", p.view.Host)
 	}
 	if p.code != "" {
@@ -290,9 +290,6 @@ func (p *pairing) requestID() string {
 // approval opens the browser and waits for the grant.
 func (p *pairing) approval(ctx context.Context, started *protocol.PairingStarted) (string, error) {
 	life := time.Duration(started.ExpiresInSec) * time.Second
-	if life <= 0 || life > time.Hour {
-		life = protocol.PairingLifeSec * time.Second
-	}
 	expires := protocol.At(time.Now().Add(life))
 	p.app.change(func() {
 		p.view.Status, p.view.Number, p.view.URL, p.view.ExpiresAt = control.PairingWaiting, started.Number, started.URL, &expires
@@ -398,10 +395,10 @@ func redeem(ctx context.Context, c *client.Client, id string, req *protocol.Pair
 		cancel()
 		var p *protocol.Problem
 		switch {
-		case err == nil && device.Status == protocol.PairingDone && device.Runner != nil && device.Account != nil:
+		case err == nil && device.Status == protocol.PairingDone:
 			return device, nil
 		case errors.As(err, &p) && p.Status < 500 && p.Status != http.StatusTooManyRequests:
-			if device := usedBefore(p); device != nil {
+			if device := protocol.UsedBefore(p); device != nil {
 				return device, nil
 			}
 			return nil, err
@@ -417,23 +414,10 @@ func redeem(ctx context.Context, c *client.Client, id string, req *protocol.Pair
 	}
 }
 
-// usedBefore is what this machine has become with a redemption whose answer was lost.
-func usedBefore(p *protocol.Problem) *protocol.PairedDevice {
-	runner, _ := p.Data["runner"].(string)
-	account, _ := p.Data["account"].(map[string]any)
-	subject, _ := account["subject"].(string)
-	workspace, _ := account["workspace"].(string)
-	if p.Data["reason"] != protocol.ReasonUsed || !strings.HasPrefix(runner, protocol.RunnerPrefix) || subject == "" {
-		return nil
-	}
-	return &protocol.PairedDevice{Status: protocol.PairingDone, Runner: &protocol.Runner{ID: runner},
-		Account: &protocol.Account{Subject: subject, Workspace: workspace}}
-}
-
 // paired makes a connection of a pairing that has ended well. expected is who the link was for.
 func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed25519.PrivateKey, d *protocol.PairedDevice, expected protocol.Account) error {
 	host := hostOf(coordinator)
-	if !strings.HasPrefix(d.Runner.ID, protocol.RunnerPrefix) || expected.Subject != "" && *d.Account != expected {
+	if d.Check() != nil || expected.Subject != "" && *d.Account != expected {
 		return pairingFailed("", "What %s answers cannot be understood: this computer was not connected.", host)
 	}
 	r := record{

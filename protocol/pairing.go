@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"strings"
 )
 
@@ -227,6 +228,56 @@ type PairedDevice struct {
 	Status  PairingStatus `json:"status"`
 	Runner  *Runner       `json:"runner,omitempty"`
 	Account *Account      `json:"account,omitempty"`
+}
+
+// Check says what is wrong with the answer of a coordinator that says whose runner this
+// machine is: what is kept and shown of it is bounded, and can be read.
+func (p *PairedDevice) Check() error {
+	switch r, a := p.Runner, p.Account; {
+	case p.Status != PairingDone || r == nil || a == nil:
+		return errors.New("protocol: this is no paired device")
+	case !strings.HasPrefix(r.ID, RunnerPrefix) || len(r.ID) > 64 || !base64URL(r.ID):
+		return errors.New("protocol: the id of the runner cannot be one")
+	case !readable(a.Subject, MaxNameBytes) || !readable(a.Workspace, MaxNameBytes):
+		return errors.New("protocol: the account of the runner cannot be one")
+	case r.Label != "" && !readable(r.Label, 80):
+		return errors.New("protocol: the label of the runner cannot be one")
+	}
+	return nil
+}
+
+// readable says whether s can be kept and shown as the name of something.
+func readable(s string, max int) bool {
+	return s != "" && len(s) <= max && !strings.ContainsFunc(s, unprintable)
+}
+
+// UsedBefore is what this machine has become, by a problem with ReasonUsed: the answer that
+// said so was lost. nil: the problem does not say.
+func UsedBefore(p *Problem) *PairedDevice {
+	runner, _ := p.Data["runner"].(string)
+	account, _ := p.Data["account"].(map[string]any)
+	subject, _ := account["subject"].(string)
+	workspace, _ := account["workspace"].(string)
+	d := &PairedDevice{Status: PairingDone, Runner: &Runner{ID: runner}, Account: &Account{Subject: subject, Workspace: workspace}}
+	if p.Data["reason"] != ReasonUsed || d.Check() != nil {
+		return nil
+	}
+	return d
+}
+
+// Check says what is wrong with the answer of a coordinator that took in a request.
+func (s *PairingStarted) Check() error {
+	switch {
+	case !strings.HasPrefix(s.ID, PairingPrefix) || len(s.ID) > 64 || !base64URL(s.ID):
+		return errors.New("protocol: the id of the request cannot be one")
+	case !validNumber(s.Number):
+		return errors.New("protocol: the number of the request is not two digits")
+	case len(s.URL) > MaxDeepLink || len(s.EnterURL) > MaxDeepLink || len(s.UserCode) > 64:
+		return errors.New("protocol: where the request is approved is too long")
+	case s.ExpiresInSec < 1 || s.ExpiresInSec > 3600 || s.IntervalSec < 0 || s.IntervalSec > 60:
+		return errors.New("protocol: the times of the request cannot be right")
+	}
+	return nil
 }
 
 // Reasons in the data of a problem that a pairing ends with. With ReasonUsed, the machine

@@ -56,6 +56,9 @@ func (p *pairing) once(ctx context.Context) (agent.Device, error) {
 	verifier := protocol.NewVerifier()
 	begun := time.Now()
 	started, err := p.client.StartPairing(ctx, p.request(ctx, verifier))
+	if err == nil {
+		err = started.Check()
+	}
 	if err != nil {
 		return agent.Device{}, pairingEnded(err)
 	}
@@ -67,8 +70,11 @@ func (p *pairing) once(ctx context.Context) (agent.Device, error) {
 		paired, err := p.client.RedeemPairing(ctx, started.ID, redeem)
 		var problem *protocol.Problem
 		switch {
-		case err == nil && paired.Runner != nil && paired.Account != nil:
-			return p.device(paired.Runner.ID, *paired.Account), nil
+		case err == nil && paired.Status == protocol.PairingDone:
+			if err := paired.Check(); err != nil {
+				return agent.Device{}, pairingEnded(err)
+			}
+			return p.device(paired), nil
 		case err == nil:
 		case !errors.As(err, &problem), problem.Status >= http.StatusInternalServerError:
 			if ctx.Err() == nil {
@@ -80,8 +86,8 @@ func (p *pairing) once(ctx context.Context) (agent.Device, error) {
 			}
 		case problem.Data["reason"] == protocol.ReasonUsed:
 			// It was approved, and the answer that said so was lost.
-			if d, ok := p.used(problem); ok {
-				return d, nil
+			if d := protocol.UsedBefore(problem); d != nil {
+				return p.device(d), nil
 			}
 			return agent.Device{}, pairingEnded(err)
 		case problem.Data["reason"] == protocol.ReasonExpired && time.Until(until) > minLeft:
@@ -118,17 +124,8 @@ func (p *pairing) request(ctx context.Context, verifier string) *protocol.Pairin
 	return req
 }
 
-func (p *pairing) device(runner string, account protocol.Account) agent.Device {
-	return agent.Device{Coordinator: p.client.BaseURL(), Runner: runner, Account: account, Key: p.key}
-}
-
-// used is the device that a problem says this machine is.
-func (p *pairing) used(problem *protocol.Problem) (agent.Device, bool) {
-	runner, _ := problem.Data["runner"].(string)
-	account, _ := problem.Data["account"].(map[string]any)
-	subject, _ := account["subject"].(string)
-	workspace, _ := account["workspace"].(string)
-	return p.device(runner, protocol.Account{Subject: subject, Workspace: workspace}), runner != "" && subject != ""
+func (p *pairing) device(d *protocol.PairedDevice) agent.Device {
+	return agent.Device{Coordinator: p.client.BaseURL(), Runner: d.Runner.ID, Account: *d.Account, Key: p.key}
 }
 
 // pairingEnded is an end of a pairing that no repetition changes, with the next step.
