@@ -121,7 +121,7 @@ func New(cfg Config) (*App, error) {
 	if err := cfg.Dirs.Make(); err != nil {
 		return nil, err
 	}
-	keeps := []string{cfg.Dirs.Config, cfg.Dirs.State, cfg.Dirs.Runtime}
+	keeps := cfg.Dirs.Private()
 	if err := lanes.Enlist(context.Background(), cfg.Roster, keeps); cfg.Roster != "" && err != nil {
 		cfg.Log.Warn("jobs of other runners of this user can read what the app keeps", "err", err)
 	}
@@ -176,7 +176,9 @@ func (a *App) Run(ctx context.Context) error {
 	a.mu.Unlock()
 	a.lookAround(ctx)
 	a.refreshKeys(ctx)
-	a.settle(life)
+	settling, stopSettling := context.WithCancel(life)
+	defer stopSettling()
+	a.settle(settling)
 	for _, c := range start {
 		if c.rec.Unpairing { // an earlier life did not see it through
 			a.runs.Go(func() {
@@ -225,6 +227,7 @@ func (a *App) Run(ctx context.Context) error {
 	}
 	all := slices.Clone(a.connections)
 	a.mu.Unlock()
+	stopSettling() // the next start goes on with it
 	for _, c := range all {
 		c.drain()
 	}
@@ -287,15 +290,7 @@ func (a *App) change(f func()) {
 	a.changed = make(chan struct{})
 	words := a.notification()
 	a.mu.Unlock()
-	if words != nil && a.cfg.Notify != nil {
-		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			if err := a.cfg.Notify(ctx, words.title, words.body); err != nil {
-				a.log.Debug("notification was not shown", "err", err)
-			}
-		}()
-	}
+	a.tell(words)
 }
 
 // Changed implements control.App.

@@ -271,7 +271,7 @@ func (c *connection) config(rec record, key ed25519.PrivateKey, l *lanes.Lanes, 
 	return agent.Config{
 		URL: rec.Coordinator, Credential: link.DeviceKey{Runner: rec.Runner, Key: key}, CAFile: c.app.cfg.CAFile, Timing: c.app.cfg.Timing,
 		Slots: rec.Settings.Slots, Capabilities: l.Capabilities, CapabilityEvidence: l.Evidence, Version: c.app.cfg.Version,
-		StateDir: state, WorkDir: work, Hide: []string{c.app.cfg.Dirs.Config, c.app.cfg.Dirs.State, c.app.cfg.Dirs.Runtime},
+		StateDir: state, WorkDir: work, Hide: c.app.cfg.Dirs.Private(),
 		Driver: l.Plain, Images: l.Images, Lookup: c.app.cfg.Lookup, Executable: c.app.cfg.Everdict, Environ: os.Environ(),
 		DrainTimeout: c.app.cfg.DrainTimeout, OnlyFor: only, Scope: scope, Observe: c.observe, Log: c.app.log.With("coordinator", hostOf(rec.Coordinator)),
 	}

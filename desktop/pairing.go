@@ -157,7 +157,12 @@ func (p *pairing) run(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	p.app.forgetLeftover(context.WithoutCancel(ctx), p.id)
+	p.app.mu.Lock()
+	asked := p.view.Status == control.PairingRedeeming
+	p.app.mu.Unlock()
+	if !asked || ctx.Err() == nil { // otherwise the app ends, and the next one learns what came of it
+		p.app.forgetLeftover(context.WithoutCancel(ctx), p.id)
+	}
 	var e *pairingError
 	if !errors.As(err, &e) {
 		e = &pairingError{text: protocol.Clip(err.Error(), 300)}
@@ -208,8 +213,14 @@ func (p *pairing) steps(ctx context.Context) error {
 		}
 	}
 	p.app.change(func() {
+		if ctx.Err() != nil {
+			return
+		}
 		p.view.Status, p.view.Text, p.view.Number, p.view.URL, p.view.ExpiresAt = control.PairingRedeeming, fmt.Sprintf("%s makes this computer a runner.", p.view.Host), "", "", nil
 	})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	device, err := redeem(ctx, c, started.ID, &protocol.PairingRedeem{Verifier: p.verifier, Grant: grant, Proof: protocol.SignPairing(p.key, started.ID, grant)})
 	if err != nil {
 		return pairingWords(err, p.view.Host)
@@ -341,8 +352,12 @@ func (a *App) PairBrowser(context.Context) (control.Pairing, error) {
 func (a *App) PairCancel(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pairing != nil && !a.pairing.over() {
-		a.pairing.cancel()
+	switch p := a.pairing; {
+	case p == nil || p.over():
+	case p.view.Status == control.PairingRedeeming:
+		return protocol.Conflict("%s is making this computer a runner, and may have done so", p.view.Host).WithHint("wait for its answer, and disconnect then")
+	default:
+		p.cancel()
 	}
 	return nil
 }
@@ -429,7 +444,8 @@ func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed
 	}
 	ctx = context.WithoutCancel(ctx) // it is a runner now, whatever is cancelled
 	if err := a.vault.Put(ctx, r.ID, r.Key, vault.Secret{Key: key}); err != nil {
-		return err
+		// What was kept for the redemption has the key as well.
+		a.log.Warn("the key of a connection still has its pairing beside it", "err", err)
 	}
 	c := newConnection(a, r)
 	var err error
@@ -446,6 +462,18 @@ func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed
 	})
 	if err != nil {
 		a.log.Error("connections cannot be kept", "err", err)
+		a.change(func() {
+			a.notice("error", fmt.Sprintf("The connection with %s could not be written to the disk: %s.", host, protocol.Clip(err.Error(), 300)),
+				"Make room and change one of its settings, which writes it again. Otherwise it is gone with the next start.")
+		})
+	}
+	if expected.Subject == "" { // nobody here has said whose it will be
+		a.mu.Lock()
+		on := a.settings.Notifications
+		a.mu.Unlock()
+		if on {
+			a.tell(&words{"This computer is connected", fmt.Sprintf("to %s as %s, whose runs it takes. If that is not you, disconnect it.", host, r.Account.Subject)})
+		}
 	}
 	a.refreshKeys(ctx)
 	a.mu.Lock()

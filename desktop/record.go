@@ -3,6 +3,7 @@ package desktop
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/home"
@@ -57,7 +58,7 @@ func (k *keptConnections) check() error {
 	seen := map[string]bool{}
 	for i := range k.Connections {
 		r := &k.Connections[i]
-		if r.ID == "" || filepath.Base(r.ID) != r.ID || seen[r.ID] || r.Runner == "" {
+		if !connectionID(r.ID) || seen[r.ID] || r.Runner == "" {
 			return errors.New("a connection has no id of its own")
 		}
 		seen[r.ID] = true
@@ -71,11 +72,16 @@ func (k *keptConnections) check() error {
 		r.Settings.Understood = false
 	}
 	for _, l := range k.Leftovers {
-		if l.ID == "" || filepath.Base(l.ID) != l.ID {
+		if !connectionID(l.ID) {
 			return errors.New("a pairing has no id")
 		}
 	}
 	return nil
+}
+
+// connectionID says whether id can name directories, which go with the connection: ".." could not.
+func connectionID(id string) bool {
+	return strings.HasPrefix(id, connectionPrefix) && filepath.Base(id) == id
 }
 
 func (a *App) settingsPath() string    { return filepath.Join(a.cfg.Dirs.Config, "settings.json") }

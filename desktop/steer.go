@@ -110,11 +110,15 @@ func (a *App) SetConnection(_ context.Context, id string, s control.ConnectionSe
 	var err error
 	a.change(func() {
 		if c, err = a.find(id); err == nil {
-			if c.rec.Settings != s && c.runner != nil && len(c.jobs) == 0 {
+			was := c.rec.Settings
+			c.rec.Settings = s
+			if err = a.save(); err != nil {
+				c.rec.Settings = was
+				return
+			}
+			if was != s && c.runner != nil && len(c.jobs) == 0 {
 				c.online, c.trouble = false, trouble{status: control.StatusConnecting, reason: control.ReasonStarting, text: "The new settings are being applied."}
 			}
-			c.rec.Settings = s
-			err = a.save()
 		}
 	})
 	if err != nil {
@@ -148,8 +152,11 @@ func (a *App) Unpair(ctx context.Context, id string) (control.Unpaired, error) {
 	var err error
 	a.change(func() {
 		if c, err = a.find(id); err == nil {
+			was := c.rec.Unpairing
 			c.rec.Unpairing = true
-			err = a.save()
+			if err = a.save(); err != nil {
+				c.rec.Unpairing = was
+			}
 		}
 	})
 	if err != nil {
@@ -286,10 +293,12 @@ func (a *App) moveKey(ctx context.Context, c *connection, to control.KeyPlace) e
 	}
 	a.change(func() {
 		c.rec.Key = to
-		err = a.save()
+		if err = a.save(); err != nil {
+			c.rec.Key = from
+		}
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, a.vault.Delete(ctx, id, to))
 	}
 	return a.vault.Delete(ctx, id, from)
 }

@@ -26,6 +26,20 @@ func (a *App) notification() *words {
 	return &words{"Everdict needs you", text}
 }
 
+// tell shows a notification, nil: none, and waits for nobody.
+func (a *App) tell(w *words) {
+	if w == nil || a.cfg.Notify == nil {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := a.cfg.Notify(ctx, w.title, w.body); err != nil {
+			a.log.Debug("notification was not shown", "err", err)
+		}
+	}()
+}
+
 // tellEnd tells that a job has ended, unless a window shows it.
 func (a *App) tellEnd(e control.Entry) {
 	a.mu.Lock()

@@ -104,7 +104,7 @@ func ended(err error, host string) trouble {
 		t.text = fmt.Sprintf("%s needs a newer Everdict than this one.", host)
 		t.next = "Install the new version."
 		if update.MinVersion != "" {
-			t.next = fmt.Sprintf("Install version %s or newer.", update.MinVersion)
+			t.next = fmt.Sprintf("Install version %s or newer.", protocol.Clip(update.MinVersion, 40))
 		}
 	case errors.As(err, &locked), errors.As(err, &workDir), errors.Is(err, outbox.ErrInUse):
 		t.reason = control.ReasonElsewhere

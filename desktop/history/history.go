@@ -24,6 +24,9 @@ const Keep = 500
 // maxLine bounds what is read as one entry, in bytes; Add keeps to it.
 const maxLine = 16 << 10
 
+// maxFile bounds how much of the file is read, in bytes: the end of it. It has room for all that Add writes.
+const maxFile = 2 * Keep * maxLine
+
 // History is a file of entries.
 type History struct {
 	path string
@@ -139,7 +142,12 @@ func (h *History) read() ([]control.Entry, error) {
 	if err != nil {
 		return entries, fmt.Errorf("history: %w", err)
 	}
-	defer f.Close() // it is only read
+	defer f.Close()                                                 // it is only read
+	if info, err := f.Stat(); err == nil && info.Size() > maxFile { // somebody else has written it
+		if _, err := f.Seek(-maxFile, io.SeekEnd); err != nil {
+			return entries, fmt.Errorf("history: %w", err)
+		}
+	}
 	r := bufio.NewReaderSize(f, maxLine)
 	for {
 		line, err := r.ReadSlice('\n')

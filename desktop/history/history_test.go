@@ -1,6 +1,8 @@
 package history
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,6 +36,53 @@ func last(t *testing.T, h *History, n int) []string {
 		runs = append(runs, e.Run)
 	}
 	return runs
+}
+
+// A file that somebody else has made large costs no more memory than one of ours, and becomes one of ours.
+func TestLargeFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "history")
+	line, err := json.Marshal(entry(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 2 * maxFile / len(line)
+	if err := os.WriteFile(path, bytes.Repeat(append(line, '\n'), all), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := open(t, path)
+	if h.lines > all/2+1 {
+		t.Errorf("%d entries were read of %d, want those in the last %d bytes", h.lines, all, maxFile)
+	}
+	if err := h.Add(entry(2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := last(t, h, 2); len(got) != 2 || got[0] != "run_2" {
+		t.Errorf("the newest are %v, want run_2 first", got)
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > maxFile {
+		t.Errorf("the file has %d bytes, %v; want it short again", info.Size(), err)
+	}
+}
+
+// FuzzRead: whatever is in the file, it is read, and what is added after it is there.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("{\"run\":\"run_1\",\"epoch\":1}\n"))
+	f.Add([]byte("{\"run\":"))
+	f.Add([]byte("\x00\xff\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := filepath.Join(t.TempDir(), "history")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h := open(t, path)
+		if err := h.Add(entry(7)); err != nil {
+			t.Fatal(err)
+		}
+		if got := last(t, h, 1); len(got) != 1 || got[0] != "run_7" {
+			t.Errorf("the newest is %v, want run_7", got)
+		}
+	})
 }
 
 func TestBounded(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 )
 
 // Variable is the environment variable that moves everything below one directory, for tests and for a second app.
@@ -106,6 +107,11 @@ func (d Dirs) Socket() string {
 	}
 	sum := sha256.Sum256([]byte(d.Runtime))
 	return filepath.Join(os.TempDir(), fmt.Sprintf("everdict-desktop-%d-%s", os.Getuid(), hex.EncodeToString(sum[:6])), "control.sock")
+}
+
+// Private are the directories that no job may see.
+func (d Dirs) Private() []string {
+	return slices.Compact([]string{d.Config, d.State, d.Runtime, filepath.Dir(d.Socket())})
 }
 
 // Log is the path of the log.
