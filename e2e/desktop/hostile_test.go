@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -60,7 +61,6 @@ func newLiar(t *testing.T) *liar {
 		answer(w, r)
 	})
 	l.Server = httptest.NewServer(mux)
-	t.Cleanup(l.CloseClientConnections)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -81,7 +81,10 @@ func paired(runner, subject string) func(http.ResponseWriter, *http.Request) {
 }
 
 // hangs answers when the one who asks is gone.
-func hangs(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+func hangs(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // before that, nobody looks whether the one who asks is there
+	<-r.Context().Done()
+}
 
 // callback is where the browser would come back to.
 func (l *liar) callback() string {
