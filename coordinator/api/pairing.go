@@ -94,6 +94,9 @@ func (s *Server) getPairCode(c *call) (protocol.PairCode, error) {
 
 func (s *Server) giveNonce(c *call) (protocol.Nonce, error) {
 	c.noStore()
+	if err := s.cfg.Auth.CheckProgram(c.r); err != nil { // a page could use up what the machines of its visitor's network have
+		return protocol.Nonce{}, err
+	}
 	if err := s.nonces.Take(auth.Network(s.cfg.Auth.Client(c.r))); err != nil {
 		return protocol.Nonce{}, err
 	}

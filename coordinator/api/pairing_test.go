@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/everdict/everdict/protocol"
+	"github.com/everdict/everdict/protocol/link"
 )
 
 // machine is one that asks over HTTP to become a runner.
@@ -183,7 +184,7 @@ func TestPairByCode(t *testing.T) {
 	}
 }
 
-// No page of another site starts a pairing or redeems one, whatever the coordinator asks
+// No page of another site starts a pairing, redeems one or uses up nonces, whatever the coordinator asks
 // of others; in the development mode neither does one whose name resolves here.
 func TestPairingCrossSite(t *testing.T) {
 	t.Parallel()
@@ -202,6 +203,7 @@ func TestPairingCrossSite(t *testing.T) {
 					t.Errorf("%s, required %t: %s: no hint", name, required, path)
 				}
 			}
+			e.do("POST", link.NoncePath, "", header...).problem(http.StatusForbidden, protocol.CodeForbidden)
 		}
 		m.start(nil, "Sec-Fetch-Site", "same-origin")
 		m.start(nil, "Origin", e.url)
