@@ -121,12 +121,14 @@ func New(cfg Config) (*App, error) {
 	if err := cfg.Dirs.Make(); err != nil {
 		return nil, err
 	}
+	keys := filepath.Join(cfg.Dirs.Config, "keys")
+	home.Sweep(cfg.Dirs.Config, keys, cfg.Dirs.State)
 	keeps := cfg.Dirs.Private()
 	if err := lanes.Enlist(context.Background(), cfg.Roster, keeps); cfg.Roster != "" && err != nil {
 		cfg.Log.Warn("jobs of other runners of this user can read what the app keeps", "err", err)
 	}
 	a := &App{
-		cfg: cfg, log: cfg.Log, vault: &vault.Vault{Dir: filepath.Join(cfg.Dirs.Config, "keys"), Keyring: cfg.Keyring},
+		cfg: cfg, log: cfg.Log, vault: &vault.Vault{Dir: keys, Keyring: cfg.Keyring},
 		ready: make(chan struct{}), quit: make(chan struct{}), hurry: make(chan struct{}), changed: make(chan struct{}), rev: 1,
 		settings: settings.Default(), hoursOpen: true, keys: control.Keys{Place: control.FilePlace},
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // Variable is the environment variable that moves everything below one directory, for tests and for a second app.
@@ -144,6 +145,21 @@ func WriteFile(path string, content []byte) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// Sweep removes what a WriteFile that was killed has left in directories: it can be a key. Nobody else writes meanwhile.
+func Sweep(dirs ...string) {
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // what cannot be read is said by who needs it
+		}
+		for _, e := range entries {
+			if e.Type().IsRegular() && strings.HasPrefix(e.Name(), ".") {
+				_ = os.Remove(filepath.Join(dir, e.Name())) // the next start tries again
+			}
+		}
+	}
 }
 
 // syncDir makes a rename last.

@@ -109,3 +109,23 @@ func TestWorkDirectoryHasRoomForASocket(t *testing.T) {
 		t.Errorf("two connections work in %s", one)
 	}
 }
+
+// A write that was killed leaves its half, which the next start removes. What is whole stays.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "con_1.key")
+	if err := WriteFile(whole, []byte("key")); err != nil {
+		t.Fatal(err)
+	}
+	half, err := os.CreateTemp(dir, ".con_1.key.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	half.Close()
+	Sweep(dir, filepath.Join(dir, "missing"))
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "con_1.key" {
+		t.Errorf("left are %v, %v; want con_1.key alone", entries, err)
+	}
+}
