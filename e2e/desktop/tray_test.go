@@ -54,14 +54,19 @@ func TestTray(t *testing.T) {
 	}
 	h.Settled(id)
 	says("Paused: by you")
-	select {
-	case n := <-notes:
-		if !strings.Contains(n.Title, "c1") {
-			t.Errorf("the notification is %+v", n)
+	told := func(what, words string) {
+		t.Helper()
+		select {
+		case n := <-notes:
+			if !strings.Contains(n.Title+" "+n.Body, words) {
+				t.Errorf("%s: the notification is %+v, want one with %q", what, n, words)
+			}
+		case <-time.After(house.Patience):
+			t.Errorf("%s was not told", what)
 		}
-	case <-time.After(house.Patience):
-		t.Error("the end of a job was not told")
 	}
+	told("as whom it was connected", "as "+c.Account.Subject)
+	told("the end of a job", "c1")
 	icon.Click(t, "Resume")
 	says("waiting for a run")
 	req = house.Scripted("hang")
