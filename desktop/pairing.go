@@ -49,6 +49,7 @@ type pairing struct {
 	verifier string
 	state    string
 	request  string      // its id at the coordinator
+	start    string      // where the browser begins; see callback
 	granted  chan string // room for one
 }
 
@@ -188,11 +189,14 @@ func (p *pairing) steps(ctx context.Context) error {
 	}
 	req := p.app.pairingRequest(ctx, p)
 	if p.code == "" {
-		back, err := listenForGrant(p.state, p.requestID, p.granted)
+		back, err := listenForGrant(p.state, p.requestID, p.page, p.granted)
 		if err != nil {
 			return err
 		}
 		defer back.close()
+		p.app.mu.Lock()
+		p.start = back.start()
+		p.app.mu.Unlock()
 		req.Callback = &protocol.PairingCallback{Port: back.port, State: p.state}
 	}
 	started, err := p.ask(ctx, c, req)
@@ -298,6 +302,13 @@ func (p *pairing) requestID() string {
 	return p.request
 }
 
+// page is where it is approved, while it waits.
+func (p *pairing) page() string {
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	return p.view.URL
+}
+
 // approval opens the browser and waits for the grant.
 func (p *pairing) approval(ctx context.Context, started *protocol.PairingStarted) (string, error) {
 	life := time.Duration(started.ExpiresInSec) * time.Second
@@ -306,7 +317,7 @@ func (p *pairing) approval(ctx context.Context, started *protocol.PairingStarted
 		p.view.Status, p.view.Number, p.view.URL, p.view.ExpiresAt = control.PairingWaiting, started.Number, started.URL, &expires
 		p.view.Text = "Approve this computer in the browser, if it shows the same number."
 	})
-	p.openBrowser(started.URL)
+	p.openBrowser(p.start)
 	timer := time.NewTimer(life)
 	defer timer.Stop()
 	select {
@@ -340,7 +351,7 @@ func (a *App) PairBrowser(context.Context) (control.Pairing, error) {
 		a.mu.Unlock()
 		return control.Pairing{}, protocol.Conflict("no pairing waits for the browser")
 	}
-	address := p.view.URL
+	address := p.start
 	a.mu.Unlock()
 	p.openBrowser(address)
 	a.mu.Lock()

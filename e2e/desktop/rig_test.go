@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,13 +155,29 @@ func (a *app) waiting() (control.Pairing, string) {
 	}
 	select {
 	case address := <-a.opened:
-		if address != s.Pairing.URL {
-			a.t.Fatalf("the browser was opened at %s, the app shows %s", address, s.Pairing.URL)
+		// The id of the pairing is in no argument of the browser: it is sent on.
+		if u, err := url.Parse(address); err != nil || u.Hostname() != "127.0.0.1" || u.Path != "/start" || u.RawQuery != "" {
+			a.t.Fatalf("the browser was opened at %s, want the app's own port", address)
+		}
+		if to := a.sentOn(address); to != s.Pairing.URL {
+			a.t.Fatalf("the browser is sent to %q, the app shows %s", to, s.Pairing.URL)
 		}
 	case <-time.After(house.Patience):
 		a.t.Fatal("the browser was not opened")
 	}
 	return *s.Pairing, s.Pairing.URL[strings.LastIndexAny(s.Pairing.URL, "/=")+1:]
+}
+
+// sentOn is where an address of the app sends the browser.
+func (a *app) sentOn(address string) string {
+	a.t.Helper()
+	stay := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := stay.Get(address)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.Header.Get("Location")
 }
 
 // approve is what the page of the coordinator does with a click.
