@@ -98,25 +98,28 @@ func (l *look) out(ctx context.Context, u seen, job lease.JobState, current *clu
 			l.resumed = append(l.resumed, wanted{Waiting: lease.Waiting{Job: u.Job, Attempt: u.Attempt - 1}, unit: u.Name, payload: true})
 			return true
 		}
-		l.revoke(ctx, u, &Trouble{Cause: CauseEvicted, Message: "its launch was cut off"})
+		l.revoke(ctx, u, job, &Trouble{Cause: CauseEvicted, Message: "its launch was cut off"})
 	case Pending:
 		waited := l.since(&m.awaited)
 		switch {
+		case m.forgetting && l.adopt(ctx, u, job, l.output(ctx, u, resultBytes)):
+			// It was running, has ended, and what was started beside it waits in vain.
 		case t != nil && t.Cause == CauseNodeLost:
 			return false // nobody knows, as with one that runs
 		case t == nil && waited < l.cfg.TokenLife:
 			m.trouble = time.Time{}
 			l.due(m.awaited.Add(l.cfg.TokenLife))
 		case t == nil:
-			l.revoke(ctx, u, &Trouble{Cause: CauseStart, Message: fmt.Sprintf("it did not start within %v", l.cfg.TokenLife)})
+			l.revoke(ctx, u, job, &Trouble{Cause: CauseStart, Message: fmt.Sprintf("it did not start within %v", l.cfg.TokenLife)})
 		case t.Final:
-			l.revoke(ctx, u, t)
+			l.revoke(ctx, u, job, t)
 		case l.since(&m.trouble) < l.cfg.PendingTimeout:
 			l.due(m.trouble.Add(l.cfg.PendingTimeout))
 		default:
-			l.revoke(ctx, u, t)
-			r := l.revoked[u.Name]
-			r.failure = overdue(r.failure, l.since(&m.trouble), l.cfg.PendingTimeout)
+			l.revoke(ctx, u, job, t)
+			if r := l.revoked[u.Name]; r != nil {
+				r.failure = overdue(r.failure, l.since(&m.trouble), l.cfg.PendingTimeout)
+			}
 		}
 	case Running:
 		l.forgetPayload(ctx, u, m)
@@ -148,7 +151,10 @@ func (p *pool) forgetEnded(ctx context.Context, end callEnd) {
 }
 
 // revoke begins to end the attempt of a unit.
-func (l *look) revoke(ctx context.Context, u seen, t *Trouble) {
+func (l *look) revoke(ctx context.Context, u seen, job lease.JobState, t *Trouble) {
+	if l.adopt(ctx, u, job, l.output(ctx, u, resultBytes)) {
+		return // it has begun after all, and the cluster calls it by what else it has started
+	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), true)
 	l.log.Info("unit is taken its payload away", "run", u.Job, "unit", u.Name, "message", f.Message)
 	r := &revocation{failure: f, on: u.on, listed: u.listed}

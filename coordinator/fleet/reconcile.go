@@ -286,13 +286,8 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		return
 	}
 	output := l.output(ctx, u, resultBytes)
-	if result := result(output); result != nil {
-		if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err == nil {
-			l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
-			return
-		} else {
-			l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
-		}
+	if l.adopt(ctx, u, job, output) {
+		return
 	}
 	f.LogTail = string(output[max(0, len(output)-tailBytes):])
 	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
@@ -301,6 +296,20 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		return
 	}
 	l.log.Info("attempt ended by its cluster", "run", u.Job, "unit", u.Name, "cause", t.Cause)
+}
+
+// adopt takes the result that is in a unit's output; false: there is none.
+func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, output []byte) bool {
+	result := result(output)
+	if result == nil {
+		return false
+	}
+	if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err != nil {
+		l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
+		return false
+	}
+	l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
+	return true
 }
 
 // await is for a unit whose job waits for its runner.

@@ -80,6 +80,9 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 
 // check refuses what a process of this machine cannot be.
 func (p *provider) check(o fleet.Order) error {
+	if err := o.TooLarge(protocol.MaxBodyBytes, "a runner's memory"); err != nil {
+		return err
+	}
 	for f, wanted := range map[fleet.Feature]bool{fleet.FeatureReuse: o.Reused, fleet.FeatureNoNetwork: o.Network == protocol.NetworkNone} {
 		if why := p.o.Lacks(f); wanted && why != "" {
 			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: string(f) + ": " + why}

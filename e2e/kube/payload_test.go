@@ -1,0 +1,88 @@
+//go:build kube
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/everdict/everdict/coordinator"
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/e2e/house"
+	"github.com/everdict/everdict/protocol"
+)
+
+// unreachable makes the runtime one whose runners are given their runs, where none of them
+// finds the coordinator.
+func unreachable(c *coordinator.Config, s *protocol.RuntimeSpec) {
+	s.Payload = true
+	c.Launch.URL, c.Launch.Deliver = "http://127.0.0.1:1", time.Second
+}
+
+// TestP12_APayloadInAPod: a run is carried out where its runner never reaches the
+// coordinator, and its result is the one in the output. While it runs, neither the cluster
+// nor the job finds the payload, and a second Pod of the Job waits for it in vain (P3).
+func TestP12_APayloadInAPod(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, unreachable)
+	wait, open := gate(t)
+	req := on("run echo done > done.txt; env > env.txt; " + wait)
+	config, err := json.Marshal(map[string]string{"cmd": `grep -q done done.txt && ! grep -E 'EVERDICT_(PAYLOAD|API)' env.txt &&
+		[ ! -e /var/run/everdict ] && [ -z "$(ls -A /var/run/everdict-payload)" ]`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{}}}
+	req.Case.Graders = []protocol.GraderSpec{{ID: "tests-pass", Config: config}}
+	id := h.Submit(req)
+	c, unit := kubernetesClient(t), fleet.UnitName(id, 1)
+	var first corev1.Pod
+	house.Eventually(t, "the cluster has forgotten the payload of what runs", func() bool {
+		pods, err := unitPods(context.Background(), c, ns, unit)
+		if err != nil || len(pods) != 1 || len(pods[0].Status.ContainerStatuses) == 0 || pods[0].Status.ContainerStatuses[0].State.Running == nil {
+			return false
+		}
+		first = pods[0]
+		secrets, err := c.CoreV1().Secrets(ns).List(context.Background(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=everdict"})
+		return err == nil && len(secrets.Items) == 0
+	})
+	checkPod(t, &first)
+	if doc, err := json.Marshal(first); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "done.txt") {
+		t.Errorf("the Pod shows the payload, %v:\n%s", err, doc)
+	}
+	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Labels: first.Labels, Annotations: first.Annotations, OwnerReferences: first.OwnerReferences},
+		Spec: first.Spec}
+	twin.Spec.NodeName = ""
+	if _, err := c.CoreV1().Pods(ns).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the twin waits for what is not there any more", func() bool {
+		said, err := c.CoreV1().Events(ns).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + twin.Name + ",reason=FailedMount"})
+		return err == nil && len(said.Items) > 0
+	})
+	if p, err := c.CoreV1().Pods(ns).Get(t.Context(), twin.Name, metav1.GetOptions{}); err != nil || p.Status.Phase != corev1.PodPending {
+		t.Errorf("the twin is %s, %v; want it waiting", p.Status.Phase, err)
+	}
+	open()
+	run := h.Settled(id)
+	succeeded(t, run, 1)
+	if run.Verdict == nil || !*run.Verdict || run.Provenance.RunnerLabel != unit {
+		t.Errorf("verdict %v of %+v by %s; want it passed in its unit", run.Verdict, run.Scores, run.Provenance.RunnerLabel)
+	}
+	noUnits(t, ns)
+}
+
+// TestP3_APayloadThatNoPodTakes: the attempt ends when the unit is gone from the cluster,
+// for the reason that it was taken away for.
+func TestP3_APayloadThatNoPodTakes(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, unreachable, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = "everdict.test/nowhere:0" })
+	failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict.test/nowhere:0")
+	noUnits(t, ns)
+}
