@@ -49,12 +49,12 @@ type RuntimeSpec struct {
 	// Warm runners are kept ready, for runs that declare exactly WarmSize; absent, those
 	// that declare nothing. IdleSeconds is how long a runner waits for its next run; 0: it
 	// takes one run.
-	Warm        int          `json:"warm,omitempty"`
-	WarmSize    *Resources   `json:"warmSize,omitempty"`
-	IdleSeconds int          `json:"idleSeconds,omitempty"`
+	Warm        int        `json:"warm,omitempty"`
+	WarmSize    *Resources `json:"warmSize,omitempty"`
+	IdleSeconds int        `json:"idleSeconds,omitempty"`
 	// Payload gives a launched runner its run as a file: it begins without reaching the
 	// coordinator, and where it never does, its result is read from its output.
-	Payload bool `json:"payload,omitempty"`
+	Payload     bool         `json:"payload,omitempty"`
 	TraceSource *TraceSource `json:"traceSource,omitempty"`
 
 	// Of nomad and k8s.
