@@ -134,8 +134,8 @@ func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 	was := p.launching[end.unit]
 	delete(p.launching, end.unit)
 	handed := p.isHanded(end.unit)
-	if end.err == nil {
-		p.forgetHanded(end.unit)
+	if end.err == nil && handed {
+		p.mark(end.unit).completed = p.cfg.Now()
 	}
 	var notHanded *handOutError
 	switch {

@@ -38,8 +38,8 @@ func (p *pool) handOut(ctx context.Context, unit string, w lease.Waiting, life t
 	return doc, nil
 }
 
-// isHanded says whether the payload of a unit is known, which it is for the time of its
-// launch.
+// isHanded says whether the payload of a unit is known, which it is until its launch is seen
+// to be complete.
 func (p *pool) isHanded(unit string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,15 @@ func (l *look) out(ctx context.Context, u seen, job lease.JobState, current *clu
 	if _, going := l.launching[u.Name]; going || u.Note != payloadNote {
 		return going && u.Note == payloadNote
 	}
+	if u.listed && u.State != Launching {
+		l.forgetHanded(u.Name) // its launch will not be repeated
+	}
 	switch u.State {
 	case Launching:
+		if l.now.Sub(m.completed) < listLag { // the list does not show it yet
+			l.due(m.completed.Add(listLag))
+			return true
+		}
 		if l.isHanded(u.Name) && u.on == current {
 			if l.notYet(m) {
 				return true

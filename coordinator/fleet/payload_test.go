@@ -139,6 +139,22 @@ func TestPayloadUnitLaunchedAgain(t *testing.T) {
 	})
 }
 
+// TestPayloadUnitIsSeenLate: a list that does not show yet that a launch is complete is no
+// launch that was cut off.
+func TestPayloadUnitIsSeenLate(t *testing.T) {
+	withPayloads(t, func(t *testing.T, w *world) {
+		w.cluster.Behind(true)
+		w.submit(fleet.Needs{}, "run_a")
+		w.pass(20 * time.Second)
+		w.cluster.Behind(false)
+		w.pass(time.Minute)
+		if us := w.cluster.Units(); len(us) != 1 || us[0].State != fleet.Running || len(w.handouts()) != 1 || w.cluster.Launches() != 1 {
+			t.Errorf("units %+v, payloads %v; want one that runs, and one", us, w.handouts())
+		}
+		w.noneEnded("all the while")
+	})
+}
+
 // TestPayloadUnitVanishes: whether a unit that is gone by itself still runs somewhere is not
 // known, and its attempt has its time.
 func TestPayloadUnitVanishes(t *testing.T) {

@@ -24,7 +24,7 @@ type pool struct {
 	word  string            // why a run without a word of its own has no unit
 	words map[string]string // by run
 	ends  []callEnd         // those that have not been taken in
-	// handed are the payloads of units whose launch has not come to its end.
+	// handed are the payloads of units whose launch is not seen to be complete.
 	handed map[string][]byte
 
 	// calls go on beside run; see call.
@@ -71,6 +71,8 @@ type launched struct {
 // marks are when something was first seen of a unit, and what was.
 type marks struct {
 	awaited, trouble, unwanted time.Time
+	// completed is when the launch of a unit with a payload was complete.
+	completed time.Time
 	// retry is when its run is handed out, or its payload forgotten, again: it could not be
 	// before.
 	retry time.Time

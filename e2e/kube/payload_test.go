@@ -56,12 +56,7 @@ func TestP12_APayloadInAPod(t *testing.T) {
 	if doc, err := json.Marshal(first); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "done.txt") {
 		t.Errorf("the Pod shows the payload, %v:\n%s", err, doc)
 	}
-	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Labels: first.Labels, Annotations: first.Annotations, OwnerReferences: first.OwnerReferences},
-		Spec: first.Spec}
-	twin.Spec.NodeName = ""
-	if _, err := c.CoreV1().Pods(ns).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	twin := twinOf(t, &first)
 	house.Eventually(t, "the twin waits for what is not there any more", func() bool {
 		said, err := c.CoreV1().Events(ns).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + twin.Name + ",reason=FailedMount"})
 		return err == nil && len(said.Items) > 0

@@ -29,6 +29,7 @@ type Cluster struct {
 	refuse   error            // what calls that change something answer; lists do not know
 	refused  int
 	kept     error // what removals answer
+	behind   bool  // lists show launches that are complete as half done
 	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
 	watches  int
@@ -135,6 +136,15 @@ func (c *Cluster) Keep(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept = err
+}
+
+// Behind makes lists show units that were launched as half launched, until it is called
+// with false.
+func (c *Cluster) Behind(yes bool) {
+	c.mu.Lock()
+	c.behind = yes
+	c.mu.Unlock()
+	c.changed()
 }
 
 // Document is what a unit has of its token or payload; empty: it was made to forget it.
@@ -387,9 +397,14 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	defer p.c.mu.Unlock()
 	var all []fleet.Unit
 	for _, u := range p.c.units {
-		if u.target == p.target() {
-			all = append(all, u.Unit)
+		if u.target != p.target() {
+			continue
 		}
+		shown := u.Unit
+		if p.c.behind {
+			shown.State, shown.Node, shown.Trouble = fleet.Launching, "", nil
+		}
+		all = append(all, shown)
 	}
 	return all, nil
 }
