@@ -5,7 +5,10 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,15 +35,11 @@ func TestP12_APayloadInAPod(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t, unreachable)
 	wait, open := gate(t)
-	req := on("run echo done > done.txt; env > env.txt; " + wait)
-	config, err := json.Marshal(map[string]string{"cmd": `grep -q done done.txt && ! grep -E 'EVERDICT_(PAYLOAD|API)' env.txt &&
-		[ ! -e /var/run/everdict ] && [ -z "$(ls -A /var/run/everdict-payload)" ]`})
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{}}}
-	req.Case.Graders = []protocol.GraderSpec{{ID: "tests-pass", Config: config}}
-	id := h.Submit(req)
+	var found atomic.Bool
+	tell := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { found.Store(true) }))
+	defer tell.Close()
+	id := h.Submit(on("run if env | grep -E 'EVERDICT_(PAYLOAD|API)' || [ -e /var/run/everdict ] || [ -n \"$(ls -A /var/run/everdict-payload)\" ]; then wget -q -O /dev/null " +
+		tell.URL + "; fi; " + wait))
 	c, unit := kubernetesClient(t), fleet.UnitName(id, 1)
 	var first corev1.Pod
 	house.Eventually(t, "the cluster has forgotten the payload of what runs", func() bool {
@@ -53,7 +52,7 @@ func TestP12_APayloadInAPod(t *testing.T) {
 		return err == nil && len(secrets.Items) == 0
 	})
 	checkPod(t, &first)
-	if doc, err := json.Marshal(first); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "done.txt") {
+	if doc, err := json.Marshal(first); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "EVERDICT_(PAYLOAD") {
 		t.Errorf("the Pod shows the payload, %v:\n%s", err, doc)
 	}
 	twin := twinOf(t, &first)
@@ -67,8 +66,8 @@ func TestP12_APayloadInAPod(t *testing.T) {
 	open()
 	run := h.Settled(id)
 	succeeded(t, run, 1)
-	if run.Verdict == nil || !*run.Verdict || run.Provenance.RunnerLabel != unit {
-		t.Errorf("verdict %v of %+v by %s; want it passed in its unit", run.Verdict, run.Scores, run.Provenance.RunnerLabel)
+	if run.Provenance.RunnerLabel != unit || found.Load() {
+		t.Errorf("it was run by %s, want its unit; the job found what is not its own: %v", run.Provenance.RunnerLabel, found.Load())
 	}
 	noUnits(t, ns)
 }
