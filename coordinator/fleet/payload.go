@@ -171,6 +171,10 @@ func (l *look) revoke(ctx context.Context, u seen, job lease.JobState, t *Troubl
 
 // withdraw removes a unit whose attempt is to end.
 func (l *look) withdraw(u seen, r *revocation) {
+	_, launching := l.launching[u.Name]
+	if _, removing := l.removing[u.Name]; launching || removing {
+		return // the look after that goes on
+	}
 	if !r.told.IsZero() && l.now.Sub(r.told) < l.cfg.Grace {
 		l.due(r.told.Add(l.cfg.Grace))
 		return
