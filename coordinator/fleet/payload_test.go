@@ -169,6 +169,58 @@ func TestPayloadUnitVanishes(t *testing.T) {
 	})
 }
 
+// TestPayloadUnitOfALostNode: it may be at work, is left alone, and its attempt has its time.
+func TestPayloadUnitOfALostNode(t *testing.T) {
+	withPayloads(t, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.cluster.Lag(first)
+		w.cluster.Say(first, &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node n is not ready", Final: true})
+		w.pass(time.Hour)
+		w.noneEnded("although nobody knows")
+		if got := w.units(); !slices.Equal(got, []string{first}) {
+			t.Errorf("units %v, want it left alone", got)
+		}
+		if all := w.told(&w.foretold); len(all) == 0 || !strings.Contains(all[0].Message, "does not answer") {
+			t.Errorf("foretold was %+v, want that its node is lost", all)
+		}
+	})
+}
+
+// TestP3_PayloadUnitBesideAnother: a unit that has run to its end, and is called pending for
+// what its cluster has started beside it, has its result taken.
+func TestP3_PayloadUnitBesideAnother(t *testing.T) {
+	withPayloads(t, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.cluster.Print(first, protocol.ResultSentinel+"{}\n")
+		w.cluster.Lag(first)
+		w.pass(time.Minute)
+		if !slices.Equal(w.adopted, []string{"run_a {}"}) || len(w.units()) > 0 {
+			t.Errorf("adopted were %v, left are %v; want the result of run_a, and nothing", w.adopted, w.units())
+		}
+	})
+}
+
+// TestPayloadIsForgottenLater: where the cluster does not forget a payload at once, it is
+// asked again, and the run is none the worse.
+func TestPayloadIsForgottenLater(t *testing.T) {
+	withPayloads(t, func(t *testing.T, w *world) {
+		w.cluster.Behind(true)
+		w.submit(fleet.Needs{}, "run_a")
+		w.cluster.Refuse(errors.New("the cluster is away"))
+		w.cluster.Behind(false)
+		w.pass(10 * time.Second)
+		if doc := w.cluster.Document(first); doc == "" {
+			t.Fatal("the cluster has forgotten the payload while it refused to")
+		}
+		w.cluster.Refuse(nil)
+		w.pass(2 * time.Minute)
+		if doc := w.cluster.Document(first); doc != "" {
+			t.Errorf("the cluster still has %q", doc)
+		}
+		w.noneEnded("all the while")
+	})
+}
+
 // TestPayloadNotHandedOut: a run that cannot be handed out says nothing against the cluster.
 func TestPayloadNotHandedOut(t *testing.T) {
 	t.Run("now", func(t *testing.T) {
