@@ -2,7 +2,11 @@ package nomad
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,17 +32,6 @@ func asProcess(_ *coordinator.Config, s *protocol.RuntimeSpec) {
 	s.Driver, s.Command, s.Image = protocol.NomadRawExec, made.runner, ""
 }
 
-// judged adds a shell command to a run that has to succeed in its workspace.
-func judged(r *protocol.RunRequest, check string) *protocol.RunRequest {
-	config, err := json.Marshal(map[string]string{"cmd": check})
-	if err != nil {
-		panic(err) // a string
-	}
-	r.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{}}}
-	r.Case.Graders = []protocol.GraderSpec{{ID: "tests-pass", Config: config}}
-	return r
-}
-
 // TestP12_APayloadInAnAllocation: a run is carried out where its runner never reaches the
 // coordinator, and its result is the one in the output. While it runs, neither the cluster
 // nor the job finds the payload.
@@ -50,8 +43,11 @@ func TestP12_APayloadInAnAllocation(t *testing.T) {
 			c := start(t)
 			h := launching(t, c, unreachable, how)
 			wait, open := house.Gate(t)
-			req := judged(on("run echo done > done.txt; env > env.txt; "+wait), `grep -q done done.txt && ! grep -E 'EVERDICT_(PAYLOAD|API)|NOMAD_' env.txt &&
-				[ ! -e /secrets/everdict-token ] && [ ! -e /secrets/everdict-payload ] && [ ! -e /alloc/everdict-payload ]`)
+			var found atomic.Bool
+			tell := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { found.Store(true) }))
+			defer tell.Close()
+			req := on("run if env | grep -E 'EVERDICT_(PAYLOAD|API)|NOMAD_' || [ -e /secrets/everdict-token ] || [ -e /secrets/everdict-payload ] || [ -e /alloc/everdict-payload ]; then " +
+				"wget -q -O /dev/null " + tell.URL + "; fi; " + wait)
 			if name == "raw_exec" {
 				req.Case.Resources = nil
 			}
@@ -69,14 +65,14 @@ func TestP12_APayloadInAnAllocation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if doc, err := json.Marshal(j); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "done.txt") {
+			if doc, err := json.Marshal(j); err != nil || strings.Contains(string(doc), protocol.RunnerTokenPrefix) || strings.Contains(string(doc), "EVERDICT_(PAYLOAD") {
 				t.Errorf("the job shows the payload, %v:\n%s", err, doc)
 			}
 			open()
 			run := h.Settled(id)
 			house.Done(t, run)
-			if run.Verdict == nil || !*run.Verdict || run.Provenance.RunnerLabel != unit {
-				t.Errorf("verdict %v of %+v by %s; want it passed in its unit", run.Verdict, run.Scores, run.Provenance.RunnerLabel)
+			if run.Provenance.RunnerLabel != unit || found.Load() {
+				t.Errorf("it was run by %s, want its unit; the job found what is not its own: %v", run.Provenance.RunnerLabel, found.Load())
 			}
 			c.empty(t)
 		})
@@ -95,7 +91,7 @@ func TestAPayloadThatIsTooLargeForAVariable(t *testing.T) {
 }
 
 // TestStandin_P3_APayloadUnitIsStartedTwice: what an older Nomad starts in place of a lost
-// client's allocation finds no payload, and is stopped; the first goes on with the run.
+// client's allocation finds no payload and runs nothing; the first goes on with the run.
 func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
 	t.Parallel()
 	c := pretend(t, two, old)
@@ -112,23 +108,21 @@ func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
 	}
 	first := all[0].NodeName
 	c.standin.Lose(first)
-	house.Eventually(t, "the second allocation has ended, and its runner never began", func() bool {
+	house.Eventually(t, "there is a second allocation", func() bool {
 		all, err := c.allocs(unit)
-		if err != nil {
-			return false
-		}
-		for _, a := range all {
-			if a.NodeName != first && (a.ClientStatus == api.AllocClientStatusComplete || a.ClientStatus == api.AllocClientStatusFailed) {
-				return a.TaskStates["runner"] == nil || a.TaskStates["runner"].StartedAt.IsZero()
-			}
-		}
-		return false
+		return err == nil && slices.ContainsFunc(all, func(a *api.AllocationListStub) bool { return a.NodeName != first })
 	})
 	if run := h.Run(id); run.Status != protocol.StatusRunning || run.Attempt != 1 {
 		t.Errorf("the run is %s, attempt %d, %+v; want it to go on", run.Status, run.Attempt, run.Failure)
 	}
 	open()
 	house.Done(t, h.Settled(id))
+	all, err = c.allocs(unit)
+	for _, a := range all {
+		if s := a.TaskStates["runner"]; err != nil || a.NodeName != first && s != nil && !s.StartedAt.IsZero() {
+			t.Errorf("the runner of the second allocation has begun: %+v, %v", s, err)
+		}
+	}
 	c.standin.Find(first)
 	c.empty(t)
 }
