@@ -163,7 +163,7 @@ func (l *look) revoke(ctx context.Context, u seen, job lease.JobState, t *Troubl
 		return // it has begun after all, and the cluster calls it by what else it has started
 	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), true)
-	l.log.Info("unit is taken its payload away", "run", u.Job, "unit", u.Name, "message", f.Message)
+	l.log.Info("unit does not begin with its payload, and is removed", "run", u.Job, "unit", u.Name, "message", f.Message)
 	r := &revocation{failure: f, on: u.on, listed: u.listed}
 	l.revoked[u.Name] = r
 	l.withdraw(u, r)
