@@ -43,8 +43,8 @@ type Launch struct {
 	// Openers take the place of the technologies that this package knows, by kind of
 	// runtime; nil: none do.
 	Openers map[string]fleet.Opener
-	// Grace and PendingTimeout are as in fleet.Config.
-	Grace, PendingTimeout time.Duration
+	// Grace, PendingTimeout and Deliver are as in fleet.Config.
+	Grace, PendingTimeout, Deliver time.Duration
 }
 
 // Machine is how runners are launched on the coordinator's own machine; see local.Config
@@ -154,7 +154,7 @@ func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Flee
 		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Checker: checker, Coordinator: identity, URL: l.URL,
 		Bind:  func(unit, job string) { c.gateway.BindUnit(unit, job) },
 		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
-		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Log: c.log,
+		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Deliver: l.Deliver, Log: c.log,
 	})
 }
 
@@ -176,6 +176,11 @@ type launches struct{ *run.Service }
 func (l launches) Needs(ctx context.Context, run string) (fleet.Needs, error) {
 	image, r, network, timeout, err := l.Declared(ctx, run)
 	return fleet.Needs{Image: image, CPU: r.CPU, MemoryMB: r.MemoryMB, GPU: r.GPU, Network: network, Deadline: timeout + deadlineSlack}, err
+}
+
+// HandOut implements fleet.Runs.
+func (l launches) HandOut(ctx context.Context, h fleet.Handing) ([]byte, error) {
+	return l.HandOutTo(ctx, h.Workspace, h.Run, h.Before, h.Runtime, h.Unit, h.Life)
 }
 
 // vault is the workspace's secrets as clusters see them.

@@ -185,7 +185,7 @@ func TestP6_UpEndsItsUnits(t *testing.T) {
 func TestUnitsOfThisMachineAreAskedFor(t *testing.T) {
 	t.Parallel()
 	u := serving(t, "coordinator")
-	for _, field := range []string{`"warm":1`, `"idleSeconds":60`} {
+	for _, field := range []string{`"warm":1`, `"idleSeconds":60`, `"payload":true`} {
 		err := u.register(`{"kind":"local","id":"here","version":"1.0.0",` + field + `}`)
 		if err == nil || !strings.Contains(err.Error(), "launches none on its own machine: everdict coordinator runs no jobs as its own user; --local-units on allows it") {
 			t.Errorf("%s: %v, want it refused with the reason", field, err)

@@ -143,6 +143,8 @@ type HandedOut struct {
 	By string `json:"by,omitempty"`
 	// Until is when the run fails if there is no result.
 	Until Time `json:"until"`
+	// Unit is the launched unit that has it; empty: a person does.
+	Unit string `json:"unit,omitempty"`
 }
 
 // PayloadDelivery is the body of POST /runs/{id}/attempts/{attempt}/result.

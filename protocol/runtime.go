@@ -49,9 +49,12 @@ type RuntimeSpec struct {
 	// Warm runners are kept ready, for runs that declare exactly WarmSize; absent, those
 	// that declare nothing. IdleSeconds is how long a runner waits for its next run; 0: it
 	// takes one run.
-	Warm        int          `json:"warm,omitempty"`
-	WarmSize    *Resources   `json:"warmSize,omitempty"`
-	IdleSeconds int          `json:"idleSeconds,omitempty"`
+	Warm        int        `json:"warm,omitempty"`
+	WarmSize    *Resources `json:"warmSize,omitempty"`
+	IdleSeconds int        `json:"idleSeconds,omitempty"`
+	// Payload gives a launched runner its run as a file: it begins without reaching the
+	// coordinator, and where it never does, its result is read from its output.
+	Payload     bool         `json:"payload,omitempty"`
 	TraceSource *TraceSource `json:"traceSource,omitempty"`
 
 	// Of nomad and k8s.
@@ -216,6 +219,12 @@ func (s *RuntimeSpec) checkReady(k *checker) {
 	}
 	if s.IdleSeconds < 0 || s.IdleSeconds > MaxIdleSeconds {
 		k.add("idleSeconds", "want 0 to %d, got %d", MaxIdleSeconds, s.IdleSeconds)
+	}
+	if s.Payload && s.Warm > 0 {
+		k.add("warm", "does not go with payload: a runner that is given its run as a file begins at once")
+	}
+	if s.Payload && s.IdleSeconds > 0 {
+		k.add("idleSeconds", "does not go with payload: a payload is one run")
 	}
 	r := s.WarmSize
 	if r == nil {

@@ -74,6 +74,8 @@ func TestP15_RuntimeFaults(t *testing.T) {
 		"negative":            {nomad + `"memoryBudgetMb":-1}`, "memoryBudgetMb"},
 		"another kind's":      {nomad + `"nodeSelector":{"a":"b"}}`, "nodeSelector: goes with kind k8s"},
 		"of a cluster":        {`{"kind":"local","id":"x","version":"1","image":"i"}`, "image: goes with kind nomad or k8s"},
+		"ready with payload":  {nomad + `"payload":true,"warm":1}`, "warm: does not go with payload"},
+		"reused with payload": {nomad + `"payload":true,"idleSeconds":1}`, "idleSeconds: does not go with payload"},
 		"capability":          {nomad + `"capabilities":["telepathy"]}`, "telepathy"},
 		"toleration's effect": {`{"kind":"k8s","id":"x","version":"1","image":"i","tolerations":[{"key":"a","effect":"Never"}]}`, "tolerations[0].effect"},
 	} {

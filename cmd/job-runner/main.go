@@ -4,6 +4,7 @@
 //
 //	job-runner               works; all settings are variables, see below
 //	job-runner install PATH  copies itself to PATH, for containers of other images
+//	job-runner copy FROM TO  moves a payload to where the runner can remove it
 //	job-runner version
 //
 // A result that it cannot deliver it prints as one line after the sentinel
@@ -84,8 +85,14 @@ func command(args []string) int {
 			return member.ExitFailed
 		}
 		return 0
+	case args[0] == "copy" && len(args) == 3:
+		if err := launched.MovePayload(args[1], args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "job-runner:", err)
+			return member.ExitFailed
+		}
+		return 0
 	}
-	fmt.Fprintln(os.Stderr, "usage: job-runner | job-runner install PATH | job-runner version")
+	fmt.Fprintln(os.Stderr, "usage: job-runner | job-runner install PATH | job-runner copy FROM TO | job-runner version")
 	return member.ExitFailed
 }
 

@@ -73,6 +73,24 @@ func readPayload(file string) ([]byte, error) {
 	return doc, nil
 }
 
+// MovePayload puts a payload where the runner that follows can remove it. What a cluster has
+// mounted may have to stay where it was, where that runner does not see it.
+func MovePayload(from, to string) error {
+	doc, err := readPayload(from)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return fmt.Errorf("read the payload: %w", err)
+	}
+	if err := os.WriteFile(to, doc, info.Mode().Perm()); err != nil {
+		return fmt.Errorf("put the payload where its runner finds it: %w", err)
+	}
+	_ = os.Remove(from) // what can be removed is not left to be found
+	return nil
+}
+
 // secrets are the values of the secrets that a harness names, from the environment, which
 // the job does not inherit.
 func secrets(h *protocol.HarnessSpec, getenv func(string) string) (map[string]string, error) {

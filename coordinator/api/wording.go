@@ -174,6 +174,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"warm":                  {text: "runners to keep ready"},
 		"warmSize":              {text: "what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing"},
 		"idleSeconds":           {text: "how long a runner waits for its next run; 0 (default): it takes one run"},
+		"payload":               {text: "a launched runner is given its run as a file, begins without reaching the coordinator, and its result is read from its output if it never does"},
 		"traceSource":           {text: "where the traces of services are read"},
 		"image":                 {text: "of nomad and k8s: the image of the runner that the cluster starts"},
 		"namespace":             {text: "of nomad and k8s: the namespace there"},

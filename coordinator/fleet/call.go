@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/everdict/everdict/protocol"
 )
 
 // Launches and removals go on beside the looks of a pool: they take several calls of a
@@ -30,11 +32,13 @@ type removing struct {
 	began time.Time
 }
 
-// callEnd is how a launch or a removal ended.
+// callEnd is how a launch or a removal ended, or that a payload was forgotten.
 type callEnd struct {
-	unit    string
-	removal bool
-	err     error
+	unit             string
+	removal, forgets bool
+	err              error
+	// refused is what the cluster's refusal means for the attempt; nil: there was none.
+	refused *protocol.Failure
 	// cold is why no unit of this kind can be kept ready; empty: it can.
 	cold string
 }
@@ -63,27 +67,30 @@ func (l *look) beginLaunch(ctx context.Context, c *cluster, o Order) {
 	p := l.pool
 	p.launching[o.Unit] = launching{Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, c, l.now}
 	p.call(ctx, p.launchWidth, callEnd{unit: o.Unit}, func(ctx context.Context, end *callEnd) {
-		end.cold, end.err = p.launchOne(ctx, c, o)
+		end.err = p.launchOne(ctx, c, o, end)
 	})
 }
 
-func (p *pool) launchOne(ctx context.Context, c *cluster, o Order) (cold string, err error) {
-	err = c.Launch(ctx, o)
+func (p *pool) launchOne(ctx context.Context, c *cluster, o Order, end *callEnd) error {
+	err := c.Launch(ctx, o)
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused) && o.Job == "":
-		return refused.Message, nil
+		end.cold = refused.Message
+		return nil
 	case errors.As(err, &refused):
 		needs, err := p.cfg.Runs.Needs(ctx, o.Job)
 		if err != nil {
-			return "", err
+			return err
 		}
 		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		return "", p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, failure(&Unit{Name: o.Unit}, t, needs, true))
+		f := failure(&Unit{Name: o.Unit}, t, needs, true)
+		end.refused = &f
+		return p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, f)
 	case err == nil:
 		p.log.Info("unit launched", "run", o.Job, "unit", o.Unit)
 	}
-	return "", err
+	return err
 }
 
 // beginRemoval terminates a unit.
@@ -112,9 +119,12 @@ func (p *pool) callsEnded(ctx context.Context) {
 	p.ends = nil
 	p.mu.Unlock()
 	for _, end := range ends {
-		if end.removal {
+		switch {
+		case end.removal:
 			p.removalEnded(ctx, end)
-		} else {
+		case end.forgets:
+			p.forgetEnded(ctx, end)
+		default:
 			p.launchEnded(ctx, end)
 		}
 	}
@@ -123,8 +133,16 @@ func (p *pool) callsEnded(ctx context.Context) {
 func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 	was := p.launching[end.unit]
 	delete(p.launching, end.unit)
+	handed := p.isHanded(end.unit)
+	if end.err == nil && handed {
+		p.mark(end.unit).completed = p.cfg.Now()
+	}
+	var notHanded *handOutError
 	switch {
 	case ctx.Err() != nil:
+	case errors.As(end.err, &notHanded):
+		p.log.Warn("run could not be handed out to its unit", "run", was.Job, "unit", end.unit, "err", end.err)
+		p.mark(end.unit).retry = p.cfg.Now().Add(p.cfg.Backoff)
 	case end.err != nil && was.began.Before(p.failedAt):
 		p.log.Debug("launch failed with the others", "unit", end.unit, "err", end.err)
 	case end.err != nil:
@@ -134,6 +152,9 @@ func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 	default:
 		if !was.began.Before(p.failedAt) {
 			p.failures = 0
+		}
+		if end.refused != nil && handed {
+			p.revoked[end.unit] = &revocation{failure: *end.refused, on: was.on}
 		}
 		p.launched[end.unit] = launched{was.Unit, p.cfg.Now()}
 	}
@@ -154,6 +175,12 @@ func (p *pool) removalEnded(ctx context.Context, end callEnd) {
 	case end.err != nil:
 		p.failed("remove what is over from its cluster", end.err)
 		return
+	}
+	if r := p.revoked[end.unit]; r != nil && end.err == nil {
+		r.told = p.cfg.Now()
+		if r.terminated.IsZero() {
+			r.terminated = r.told
+		}
 	}
 	m := p.marks[end.unit]
 	if m == nil {

@@ -51,6 +51,23 @@
 // empties its container (agent/sandbox/unit), and ends where it cannot do that for
 // certain. A unit belongs to one workspace's pool, and so does what it runs.
 //
+// # A unit with a payload
+//
+// A unit of a runtime with RuntimeSpec.Payload reaches nobody, perhaps (payload.go). In the
+// middle of its launch the run is handed out to it: from then on it holds the lease, which
+// the coordinator renews, so that nothing runs out. It may begin as soon as its launch is
+// complete, and perhaps when that failed. So what does not begin is removed first, and
+// its attempt ends when it is not there any more:
+//
+//	unit       trouble                              then
+//	launching  cut off, and the payload is known    the launch goes on with it
+//	launching  cut off by the end of this process   removed, gone, the attempt is over (run.Ended)
+//	pending    final; may pass, for PendingTimeout  the same
+//	running    -                                    the cluster forgets the payload
+//	running    final, nobody knows                  its time runs out, with this as the reason
+//	ended      -                                    the result in its output, else what the cluster says
+//	gone       by itself                            its time runs out
+//
 // # Who may decide
 //
 // The queue alone says which attempt stands; a unit gives no right to anything. A lease

@@ -26,8 +26,23 @@ type Runs interface {
 	Ended(ctx context.Context, l lease.Lease, f protocol.Failure) error
 	// Foretell says how an attempt may end; a failure without a reason takes it back.
 	Foretell(run string, attempt int64, f protocol.Failure)
+	// PayloadSize is the most bytes that the payload of a run has; a *protocol.Problem says
+	// that it can have none.
+	PayloadSize(ctx context.Context, run string) (int, error)
+	// HandOut makes the payload of the next attempt of a queued run. From then on its unit
+	// holds the lease, which is renewed without it until Handing.Life is over.
+	HandOut(ctx context.Context, h Handing) ([]byte, error)
 	// Adopt takes the result that the holder of a lease left in its unit's output.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error
+}
+
+// Handing is a run that a unit is given as a payload.
+type Handing struct {
+	Workspace, Runtime, Unit, Run string
+	// Before is the epoch of the attempt before it.
+	Before int64
+	// Life is how long it may be out.
+	Life time.Duration
 }
 
 // Needs of a run, as its case and harness declare them; see Order.
@@ -73,6 +88,9 @@ type Config struct {
 	// TokenLife is how long a unit may take until its runner joins. Default
 	// PendingTimeout and 10 min.
 	TokenLife time.Duration
+	// Deliver is how long the runner of a unit that was given a payload tries to reach the
+	// coordinator with its result, before it prints that and ends. Default 1 min.
+	Deliver time.Duration
 	// Resync is how often a pool is looked at when nothing happens. Default 30 s.
 	Resync time.Duration
 	// Backoff and MaxBackoff are the pauses after a failure of a cluster. Default 1 s
@@ -122,6 +140,7 @@ func New(cfg Config) *Fleet {
 	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	cfg.PendingTimeout = cmp.Or(cfg.PendingTimeout, 10*time.Minute)
 	cfg.TokenLife = cmp.Or(cfg.TokenLife, cfg.PendingTimeout+10*time.Minute)
+	cfg.Deliver = cmp.Or(cfg.Deliver, time.Minute)
 	cfg.Resync = cmp.Or(cfg.Resync, 30*time.Second)
 	cfg.Backoff = cmp.Or(cfg.Backoff, time.Second)
 	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, time.Minute)

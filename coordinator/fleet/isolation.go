@@ -120,8 +120,8 @@ func (c Checker) Spec(workspace string, spec *protocol.RuntimeSpec) error {
 		return err
 	}
 	opener := c.Openers[spec.Kind]
-	if opener == nil && spec.Kind == protocol.RuntimeLocal && (spec.Warm > 0 || spec.IdleSeconds > 0) {
-		return protocol.BadRequest("runtime %s: warm and idleSeconds are about runners that the coordinator launches, and it launches none on its own machine: %s",
+	if opener == nil && spec.Kind == protocol.RuntimeLocal && (spec.Warm > 0 || spec.IdleSeconds > 0 || spec.Payload) {
+		return protocol.BadRequest("runtime %s: warm, idleSeconds and payload are about runners that the coordinator launches, and it launches none on its own machine: %s",
 			spec.ID, cmp.Or(c.NotLaunched, "it was not told to")).
 			WithHint("leave them out: runners that you start yourself are ready as long as they run (everdict pools token create --runtime %s)", spec.ID)
 	}

@@ -14,6 +14,8 @@ type wanted struct {
 	// note of a standing unit whose kind is settled already; nil: that follows from
 	// what the job declares.
 	note *note
+	// payload says that the unit is given its job as a payload.
+	payload bool
 }
 
 // launch makes the units that are missing, in the queue's order, as far as the limits
@@ -24,6 +26,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		l.memory += int64(u.note.MemoryMB)
 	}
 	all, slots, short := l.missing(ctx)
+	all = append(all, l.resumed...)
 	if short > 0 {
 		l.giveWay(short)
 	} else {
@@ -39,7 +42,18 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 		return
 	}
 	for _, w := range all {
-		o, err := l.order(ctx, &w)
+		size, over, err := 0, false, error(nil)
+		if w.payload {
+			size, over, err = l.sealed(ctx, &w)
+		}
+		if over && err == nil {
+			l.due(l.now.Add(settle))
+			continue
+		}
+		var o Order
+		if err == nil {
+			o, err = l.order(ctx, &w, size)
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				l.failed("launch", err)
@@ -68,8 +82,8 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
 	for _, w := range l.demand.Next {
 		unit := UnitName(w.Job, w.Attempt+1)
 		if l.awaited[w.Job] != "" {
-			if l.awaited[w.Job] == unit && l.cutOff(unit) {
-				all = append(all, wanted{Waiting: w, unit: unit}) // its launch was cut off
+			if l.awaited[w.Job] == unit && l.cutOff(unit) && !l.notYet(l.mark(unit)) { // its launch was cut off
+				all = append(all, wanted{Waiting: w, unit: unit, payload: l.units[unit].Note == payloadNote})
 			}
 			continue
 		}
@@ -88,7 +102,7 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
 		default:
 			slots--
 			l.memory += mb
-			all = append(all, wanted{Waiting: w, unit: unit})
+			all = append(all, wanted{Waiting: w, unit: unit, payload: l.spec.Payload})
 		}
 	}
 	return all, slots, short
@@ -100,8 +114,9 @@ func (l *look) room(mb int) bool {
 	return use.Limit.MemoryMB <= 0 || mb == 0 || use.MemoryMB+l.memory+int64(mb) <= use.Limit.MemoryMB
 }
 
-// order is what the cluster is asked for; it settles the note of w.
-func (l *look) order(ctx context.Context, w *wanted) (o Order, err error) {
+// order is what the cluster is asked for; it settles the note of w. size is that of its
+// payload.
+func (l *look) order(ctx context.Context, w *wanted, size int) (o Order, err error) {
 	o = Order{Unit: w.unit, URL: l.cfg.URL}
 	if w.Job != "" {
 		needs, err := l.cfg.Runs.Needs(ctx, w.Job)
@@ -111,6 +126,12 @@ func (l *look) order(ctx context.Context, w *wanted) (o Order, err error) {
 		o.Job, o.Attempt = w.Job, w.Attempt+1
 		o.Image, o.CPU, o.MemoryMB, o.GPU = needs.Image, needs.CPU, needs.MemoryMB, needs.GPU
 		o.Deadline, o.Network = needs.Deadline, needs.Network
+		if w.payload {
+			life := l.cfg.TokenLife + needs.Deadline
+			o.Note, o.PayloadSize, o.Env = payloadNote, size, map[string]string{EnvDeliver: l.cfg.Deliver.String()}
+			o.Payload = func(ctx context.Context) ([]byte, error) { return l.handOut(ctx, w.unit, w.Waiting, life) }
+			return o, nil
+		}
 		w.note = l.reused(l.spec, &needs)
 	}
 	if w.note != nil {

@@ -24,6 +24,8 @@ type pool struct {
 	word  string            // why a run without a word of its own has no unit
 	words map[string]string // by run
 	ends  []callEnd         // those that have not been taken in
+	// handed are the payloads of units whose launch is not seen to be complete.
+	handed map[string][]byte
 
 	// calls go on beside run; see call.
 	calls                    sync.WaitGroup
@@ -38,6 +40,8 @@ type pool struct {
 	removing  map[string]removing
 	launched  map[string]launched
 	marks     map[string]*marks
+	// revoked are the units whose attempts end when they are gone.
+	revoked map[string]*revocation
 	// holders are the units of the runners that hold leases, by runner; "" is one that
 	// nobody launched.
 	holders map[string]string
@@ -67,9 +71,15 @@ type launched struct {
 // marks are when something was first seen of a unit, and what was.
 type marks struct {
 	awaited, trouble, unwanted time.Time
+	// completed is when the launch of a unit with a payload was complete.
+	completed time.Time
+	// retry is when its run is handed out, or its payload forgotten, again: it could not be
+	// before.
+	retry time.Time
 	// used: its runner has had a job. going: a standing unit that gets no other.
 	// foretold: the run was told how its lease may end. removed: it was terminated.
-	used, going, foretold, removed bool
+	// forgetting: the cluster was told to forget its payload, or is being told.
+	used, going, foretold, removed, forgetting bool
 }
 
 func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.RuntimeSpec) *pool {
@@ -77,7 +87,7 @@ func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.Runti
 		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, removing: map[string]removing{}, marks: map[string]*marks{},
-		assigned: map[string]assignment{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
+		assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
 	}
 }
 

@@ -50,6 +50,10 @@ type Provider interface {
 	// Terminate ends a unit of the target and removes it. One that is not there is no
 	// error; nothing else is ever touched. The unit may be seen for a while longer.
 	Terminate(ctx context.Context, unit string) error
+	// Forget removes the payload that a unit was given, which is running by now: where the
+	// cluster starts it a second time, it waits for what is not there any more. A unit that
+	// is not there is no error.
+	Forget(ctx context.Context, unit string) error
 	// Output is the last bytes that a unit's runner has printed, at most limit. It is
 	// empty while there is none.
 	Output(ctx context.Context, unit string, limit int64) ([]byte, error)
@@ -70,6 +74,14 @@ type Order struct {
 	// Token makes the token with which the runner joins; an earlier one is dead then.
 	// It is called only when the unit has to be given one.
 	Token func(ctx context.Context) (string, error)
+	// Payload, in place of Token, makes the document with which the runner begins without
+	// reaching the coordinator: the same one each time. From then on the unit may be at
+	// work. It holds credentials and what the job may not see: the unit's runner can read
+	// it, remove it, and what was removed is not there again for the job. nil: it joins
+	// with its token. PayloadSize is the most bytes that it has; an order with more than
+	// the cluster can keep is refused before anything is made.
+	Payload     func(ctx context.Context) ([]byte, error)
+	PayloadSize int
 	// URL is where the runner finds the coordinator.
 	URL string
 	// Image is the one that the job names; empty: the runtime's own.
@@ -91,6 +103,25 @@ type Order struct {
 	// Note is kept with the unit as it is, and is Unit.Note in a list: a line of
 	// printable ASCII, at most 200 bytes.
 	Note string
+}
+
+// Document is what the unit is given in its file: the payload, or else the token.
+func (o *Order) Document(ctx context.Context) ([]byte, error) {
+	if o.Payload != nil {
+		return o.Payload(ctx)
+	}
+	token, err := o.Token(ctx)
+	return []byte(token), err
+}
+
+// TooLarge refuses a payload of more than limit bytes; nil: it fits.
+func (o *Order) TooLarge(limit int, where string) error {
+	if o.PayloadSize <= limit {
+		return nil
+	}
+	return &RefusedError{Cause: CausePolicy, Message: fmt.Sprintf(
+		"the payload of the run has up to %d bytes, and %s holds %d: make the case smaller (files of its repository by URL, say), or send it to a runtime without payload",
+		o.PayloadSize, where, limit)}
 }
 
 // Feature is what the units of some technologies can hold.

@@ -39,6 +39,10 @@ type look struct {
 	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
+	// resumed are launches to go on with, of units that hold their run already.
+	resumed []wanted
+	// answered are the clusters that have said what they have.
+	answered map[*cluster]bool
 	// over are the units to remove.
 	over []seen
 	// full says that there is no slot left; empty: there is.
@@ -48,6 +52,8 @@ type look struct {
 type seen struct {
 	Unit
 	on *cluster
+	// listed says that the cluster shows it.
+	listed bool
 }
 
 // mayRun says whether a process of a unit may be running. A cluster can say that a unit
@@ -70,7 +76,7 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		return p.notBefore.Sub(now)
 	}
 	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
-		awaited: map[string]string{}, leases: map[string]lease.Lease{}}
+		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
 	if err := l.see(ctx, current); err != nil {
 		if ctx.Err() == nil {
 			p.failed("see what runs on its cluster", err)
@@ -83,7 +89,7 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		}
 		return p.cfg.Backoff
 	}
-	l.judge(ctx)
+	l.judge(ctx, current)
 	l.launch(ctx, current)
 	l.remove(ctx)
 	if ctx.Err() == nil && !l.notBefore.After(l.now) {
@@ -116,8 +122,9 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			l.log.Warn("cluster of an earlier version does not answer", "version", c.spec.Version, "err", err)
 			continue
 		}
+		l.answered[c] = true
 		for _, u := range units {
-			l.units[u.Name] = seen{u, c}
+			l.units[u.Name] = seen{u, c, true}
 			delete(l.launched, u.Name)
 		}
 		if len(units) == 0 && c != current && !l.launchesOn(c) {
@@ -129,11 +136,11 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			delete(l.launched, name)
 			continue
 		}
-		l.units[name] = seen{u.Unit, current}
+		l.units[name] = seen{u.Unit, current, false}
 	}
 	for name, u := range l.launching {
 		if _, there := l.units[name]; !there {
-			l.units[name] = seen{u.Unit, u.on}
+			l.units[name] = seen{u.Unit, u.on, false}
 		}
 	}
 	for name := range l.marks {
@@ -141,6 +148,7 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			delete(l.marks, name)
 		}
 	}
+	l.tidyHanded()
 	for name := range l.assigned {
 		if _, there := l.units[name]; !there {
 			l.unassign(name)
@@ -184,6 +192,11 @@ func (l *look) ask(ctx context.Context) (err error) {
 		}
 	}
 	l.holders = holders
+	for unit := range l.revoked {
+		if _, held := l.leases[unit]; !held {
+			delete(l.revoked, unit) // its run has a result, or was cancelled
+		}
+	}
 	return nil
 }
 
@@ -197,7 +210,7 @@ func (l *look) unitOf(ctx context.Context, runner string) string {
 }
 
 // judge goes through the units and does what follows from where their jobs stand.
-func (l *look) judge(ctx context.Context) {
+func (l *look) judge(ctx context.Context, current *cluster) {
 	held := map[string]bool{}
 	for _, u := range l.units {
 		if n := noteOf(&u.Unit); n != nil {
@@ -209,7 +222,9 @@ func (l *look) judge(ctx context.Context) {
 		case known && job.State == lease.Leased && l.holders[job.Lease.Runner] == u.Name:
 			held[u.Job] = true
 			l.mark(u.Name).unwanted = time.Time{}
-			l.held(ctx, u, job)
+			if !l.out(ctx, u, job, current) {
+				l.held(ctx, u, job)
+			}
 		case known && waits(job, u.Attempt):
 			l.mark(u.Name).unwanted = time.Time{}
 			l.await(ctx, u, job)
@@ -220,17 +235,21 @@ func (l *look) judge(ctx context.Context) {
 	// A runner of ours that holds a lease, and whose unit is not there any more.
 	for _, h := range l.demand.Leases {
 		if unit := l.holders[h.Runner]; unit != "" && !held[h.Job] {
+			if r := l.revoked[unit]; r != nil {
+				l.gone(ctx, h, unit, r)
+				continue
+			}
 			gone := Trouble{Cause: CauseEvicted, Message: "it is not on the cluster any more"}
 			l.cfg.Runs.Foretell(h.Job, h.Attempt, failure(&Unit{Name: unit}, &gone, Needs{}, false))
 		}
 	}
 }
 
-func (l *look) mark(unit string) *marks {
-	m := l.marks[unit]
+func (p *pool) mark(unit string) *marks {
+	m := p.marks[unit]
 	if m == nil {
 		m = &marks{}
-		l.marks[unit] = m
+		p.marks[unit] = m
 	}
 	return m
 }
@@ -257,19 +276,18 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		return
 	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), false)
+	if r := l.revoked[u.Name]; r != nil {
+		f = r.failure // it ended because it was removed
+	}
 	if !t.Dead {
+		delete(l.revoked, u.Name) // that it is gone from a list would not say that it is over
 		l.mark(u.Name).foretold = true
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}
 	output := l.output(ctx, u, resultBytes)
-	if result := result(output); result != nil {
-		if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err == nil {
-			l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
-			return
-		} else {
-			l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
-		}
+	if l.adopt(ctx, u, job, output) {
+		return
 	}
 	f.LogTail = string(output[max(0, len(output)-tailBytes):])
 	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
@@ -278,6 +296,20 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		return
 	}
 	l.log.Info("attempt ended by its cluster", "run", u.Job, "unit", u.Name, "cause", t.Cause)
+}
+
+// adopt takes the result that is in a unit's output; false: there is none.
+func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, output []byte) bool {
+	result := result(output)
+	if result == nil {
+		return false
+	}
+	if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err != nil {
+		l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
+		return false
+	}
+	l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
+	return true
 }
 
 // await is for a unit whose job waits for its runner.

@@ -136,6 +136,8 @@ const (
 	EnvFirst = "EVERDICT_FIRST_TIMEOUT"
 	// EnvIdle is how long it waits for each further one; 0: it takes one.
 	EnvIdle = "EVERDICT_IDLE_TIMEOUT"
+	// EnvDeliver is how long it tries to deliver its result.
+	EnvDeliver = "EVERDICT_DELIVER_TIMEOUT"
 	// EnvLife is the age at which it takes no more.
 	EnvLife = "EVERDICT_LIFE"
 )

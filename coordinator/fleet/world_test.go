@@ -37,6 +37,9 @@ type world struct {
 	adopted  []string
 	bound    map[string]string // by unit
 	slow     map[string]bool   // jobs whose launch takes slowLaunch
+	handed   []string          // the units that were given payloads
+	unhanded error             // why none is
+	unsized  error             // why no run can have one
 }
 
 // slowLaunch is less than what one call of a cluster may take.
@@ -312,4 +315,34 @@ func (w *world) CreateJoinToken(_ context.Context, _, _, _, job string, _ time.D
 		time.Sleep(slowLaunch)
 	}
 	return "token", nil
+}
+
+// PayloadSize implements fleet.Runs.
+func (w *world) PayloadSize(context.Context, string) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return 100, w.unsized
+}
+
+// HandOut implements fleet.Runs: the unit holds the lease.
+func (w *world) HandOut(_ context.Context, h fleet.Handing) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.jobs[h.Run]
+	if w.unhanded != nil {
+		return nil, w.unhanded
+	}
+	if j.State != lease.Queued || j.Attempt != h.Before {
+		return nil, errors.New("the run has gone on")
+	}
+	j.State, j.Attempt, j.runner = lease.Leased, j.Attempt+1, "runner of "+h.Unit
+	w.handed = append(w.handed, h.Unit)
+	return fmt.Appendf(nil, "payload %d of %s", len(w.handed), h.Run), nil
+}
+
+// handouts are the units that were given payloads, by name.
+func (w *world) handouts() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(slices.Values(w.handed))
 }

@@ -159,14 +159,18 @@ func (r *Runners) JoinOnce(ctx context.Context, join *store.JoinTokenRecord, req
 // Holder adds the runner that holds a payload of a run until a moment at most. It takes
 // that run and no other, and is not shown while it is away.
 func (r *Runners) Holder(ctx context.Context, workspace, owner, run string, until time.Time) (protocol.Paired, error) {
+	return r.holder(ctx, workspace, protocol.Runner{Label: "payload", Owner: owner, Job: run}, until)
+}
+
+// UnitHolder is Holder for a launched unit, whose runner is one of the runtime's pool.
+func (r *Runners) UnitHolder(ctx context.Context, workspace, runtime, unit, run string, until time.Time) (protocol.Paired, error) {
+	return r.holder(ctx, workspace, protocol.Runner{Label: unit, Owner: PoolOwnerPrefix + runtime, Runtime: runtime, Unit: unit, Job: run}, until)
+}
+
+func (r *Runners) holder(ctx context.Context, workspace string, of protocol.Runner, until time.Time) (protocol.Paired, error) {
 	token := protocol.NewCredential(protocol.RunnerTokenPrefix)
-	record := store.RunnerRecord{
-		Runner: protocol.Runner{
-			ID: protocol.NewID(protocol.RunnerPrefix), Label: "payload", Owner: owner, Job: run,
-			Capabilities: []string{}, PairedAt: protocol.At(r.cfg.Now()),
-		},
-		Workspace: workspace, TokenHash: store.HashSecret(token),
-	}
+	of.ID, of.Capabilities, of.PairedAt = protocol.NewID(protocol.RunnerPrefix), []string{}, protocol.At(r.cfg.Now())
+	record := store.RunnerRecord{Runner: of, Workspace: workspace, TokenHash: store.HashSecret(token)}
 	if err := r.cfg.Store.InsertHolder(ctx, record, protocol.At(until)); err != nil {
 		return protocol.Paired{}, err
 	}

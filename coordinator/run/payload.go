@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,13 @@ func (s *Service) HandOut(ctx context.Context, p auth.Principal, id string, req 
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.take(ctx, r, holder.Runner, &sp)
+	return s.handOut(ctx, r, &sp, holder, RunnerPool(holder.Runner.ID), out)
+}
+
+// handOut leases a run to the runner that will hold its payload, and counts it against the
+// limits of home.
+func (s *Service) handOut(ctx context.Context, r *protocol.Run, sp *spec, holder protocol.Paired, home Pool, out protocol.HandedOut) (*protocol.Payload, error) {
+	l, err := s.take(ctx, r, holder.Runner, home, sp)
 	if err != nil {
 		return nil, err
 	}
@@ -112,10 +119,15 @@ func (s *Service) HandOut(ctx context.Context, p auth.Principal, id string, req 
 		return nil, fmt.Errorf("run: hand out %s: %w", r.ID, err) // the lease ends by itself: nobody has the payload
 	}
 	s.payloads.put(l, out)
-	return &protocol.Payload{
-		Version: protocol.PayloadVersion, Attempt: l.Attempt, RunnerToken: holder.Token, LeaseToken: l.Token,
-		Job: protocol.Job{RunID: r.ID, Workspace: r.Tenant, SubmittedBy: r.CreatedBy, Case: sp.Case, Harness: sp.Harness},
-	}, nil
+	p := payloadOf(r, sp)
+	p.Attempt, p.RunnerToken, p.LeaseToken = l.Attempt, holder.Token, l.Token
+	return p, nil
+}
+
+// payloadOf is a run's payload without an attempt.
+func payloadOf(r *protocol.Run, sp *spec) *protocol.Payload {
+	return &protocol.Payload{Version: protocol.PayloadVersion,
+		Job: protocol.Job{RunID: r.ID, Workspace: r.Tenant, SubmittedBy: r.CreatedBy, Case: sp.Case, Harness: sp.Harness}}
 }
 
 // mayHold is nil for who created a run, and for an admin.
@@ -128,12 +140,12 @@ func mayHold(p auth.Principal, createdBy, what string) error {
 
 // take leases a run to the runner that will hold its payload. What it is run on is its
 // taker's affair: the runner offers whatever the run needs.
-func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Runner, sp *spec) (lease.Lease, error) {
+func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Runner, home Pool, sp *spec) (lease.Lease, error) {
 	needs := Requirements(&sp.Case, &sp.Harness)
 	bounded, cancel := context.WithTimeout(ctx, takeBound)
 	defer cancel()
 	l, err := s.queue.Pull(bounded, lease.PullRequest{RequestID: protocol.NewID("req_"), Runner: lease.Runner{
-		ID: holder.ID, Home: RunnerPool(holder.ID).String(), Serves: []string{r.Placement.Pool},
+		ID: holder.ID, Home: home.String(), Serves: []string{r.Placement.Pool},
 		Capabilities: needs.Capabilities, OS: needs.OS, Arch: needs.Arch, Job: r.ID,
 	}})
 	if err == nil || bounded.Err() == nil || ctx.Err() != nil {
@@ -161,6 +173,10 @@ func (s *Service) TakeBack(ctx context.Context, p auth.Principal, id string) err
 	}
 	if err := mayHold(p, one.out.By, "take back the payload of "+r.ID); err != nil {
 		return err
+	}
+	if unit := one.out.Unit; unit != "" {
+		return protocol.Conflict("run %s is out as the payload of unit %s, which may be at work", r.ID, unit).
+			WithHint("cancel the run; or remove the unit on its cluster, whose word is what counts")
 	}
 	_, err = s.queue.GiveBack(ctx, one.lease.Ref, lease.Return{Reason: "the payload was taken back by " + p.Subject})
 	if _, stale := lease.IsStale(err); stale || errors.Is(err, lease.ErrAlreadySettled) {
@@ -288,8 +304,11 @@ func (s *Service) keep(ctx context.Context) time.Duration {
 // what is out may be running.
 func (s *Service) overdue(ctx context.Context, one payload) error {
 	f := &protocol.Failure{Stage: protocol.StageRun, Class: protocol.ClassInfra, Reason: protocol.ReasonLost, Code: protocol.CodeUpstreamError,
-		Message: fmt.Sprintf("the run was handed out as a payload to %s, and there was no result by %s", one.out.By, one.out.Until),
+		Message: fmt.Sprintf("the run was handed out as a payload to %s, and there was no result by %s", cmp.Or(one.out.Unit, one.out.By), one.out.Until),
 		Hint:    "a result that is found after all is kept as late evidence: everdict runs deliver"}
+	if told := s.foretold.at(one.lease.Job, one.lease.Attempt); told != nil {
+		f.Message += ": " + told.Message
+	}
 	return s.end(ctx, one, f)
 }
 

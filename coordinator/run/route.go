@@ -50,6 +50,8 @@ type route struct {
 type needs struct {
 	capabilities []string
 	network      string
+	// sealed is why the run cannot be in the payload of a unit; nil: it can.
+	sealed error
 }
 
 // route finds the pool of a target, or says what is missing.

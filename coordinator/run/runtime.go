@@ -103,6 +103,9 @@ func (s *Service) refusal(workspace string, o *offer, n needs) error {
 			WithData("runtime", o.spec.ID).WithData("need", n.capabilities).WithData("missing", missing).WithData("have", have)
 	}
 	if l := s.launched(); l != nil {
+		if n.sealed != nil && o.spec.Payload && l.Launches(workspace, o.spec.ID) {
+			return n.sealed
+		}
 		return l.Refuses(workspace, o.spec, n.network)
 	}
 	return nil

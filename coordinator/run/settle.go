@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,7 +63,7 @@ func (s *Service) started(ctx context.Context, ref lease.Ref, h Holder, out *pro
 		}
 		message := ""
 		if out != nil {
-			message = "handed out as a payload to " + out.By
+			message = "handed out as a payload to " + cmp.Or(out.Unit, out.By)
 		}
 		return s.event(tx, ev, protocol.RunStarted, message)
 	}))

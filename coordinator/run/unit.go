@@ -179,14 +179,22 @@ func (f *foretold) of(ev *lease.Event) *protocol.Failure {
 	if ev.Cause != lease.CauseExpired && ev.Cause != lease.CauseRestart {
 		return nil
 	}
+	failure := f.at(ev.Job, ev.Attempt)
+	if failure != nil {
+		failure.RunnerID = ev.Runner
+	}
+	return failure
+}
+
+// at is what was foretold of an attempt; nil: nothing.
+func (f *foretold) at(run string, attempt int64) *protocol.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	told, ok := f.runs[ev.Job]
-	if !ok || told.attempt != ev.Attempt {
+	told, ok := f.runs[run]
+	if !ok || told.attempt != attempt {
 		return nil
 	}
 	failure := told.failure
-	failure.RunnerID = ev.Runner
 	return &failure
 }
 

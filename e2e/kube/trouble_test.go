@@ -328,6 +328,18 @@ func TestF14_AnAddressThatAnswersNothing(t *testing.T) {
 	failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
 }
 
+// twinOf starts a second Pod for the Job of a first.
+func twinOf(t *testing.T, first *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Namespace: first.Namespace, Labels: first.Labels, Annotations: first.Annotations,
+		OwnerReferences: first.OwnerReferences}, Spec: first.Spec}
+	twin.Spec.NodeName = ""
+	if _, err := kubernetesClient(t).CoreV1().Pods(first.Namespace).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return twin
+}
+
 // TestP3_AUnitThatWasStartedTwice: a cluster can start a second Pod for one Job. Its token
 // is used up, and the run is the first's alone.
 func TestP3_AUnitThatWasStartedTwice(t *testing.T) {
@@ -338,12 +350,7 @@ func TestP3_AUnitThatWasStartedTwice(t *testing.T) {
 	h.Running(id)
 	c := kubernetesClient(t)
 	first := podOf(t, ns, id, 1)
-	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Labels: first.Labels, Annotations: first.Annotations, OwnerReferences: first.OwnerReferences},
-		Spec: first.Spec}
-	twin.Spec.NodeName = ""
-	if _, err := c.CoreV1().Pods(ns).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	twin := twinOf(t, first)
 	house.Eventually(t, "the twin's runner is turned away", func() bool {
 		p, err := c.CoreV1().Pods(ns).Get(t.Context(), twin.Name, metav1.GetOptions{})
 		if err != nil || len(p.Status.ContainerStatuses) == 0 {

@@ -28,11 +28,17 @@ type Cluster struct {
 	down     error            // what every call answers
 	refuse   error            // what calls that change something answer; lists do not know
 	refused  int
+	kept     error // what removals answer
+	behind   bool  // lists show launches that are complete as half done
+	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
 	watches  int
 	launches int
 	running  sync.WaitGroup
 }
+
+// payloadLimit is the most bytes of a payload that it keeps.
+const payloadLimit = 2 << 20
 
 // Config of a Cluster.
 type Config struct {
@@ -46,7 +52,7 @@ type Config struct {
 // Container is a unit's process as it is started.
 type Container struct {
 	fleet.Order
-	// Secret is the token that the unit was given.
+	// Secret is the token or the payload that the unit was given.
 	Secret string
 	// Print adds to the unit's output.
 	Print func(string)
@@ -115,6 +121,36 @@ func (c *Cluster) Refused() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused
+}
+
+// Break makes launches fail with err, which may be a *fleet.RefusedError, when they have
+// asked for the unit's token or payload, until it is called with nil.
+func (c *Cluster) Break(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.broken = err
+}
+
+// Keep makes removals fail with err until it is called with nil.
+func (c *Cluster) Keep(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = err
+}
+
+// Behind makes lists show units that were launched as half launched, until it is called
+// with false.
+func (c *Cluster) Behind(yes bool) {
+	c.mu.Lock()
+	c.behind = yes
+	c.mu.Unlock()
+	c.changed()
+}
+
+// Document is what a unit has of its token or payload; empty: it was made to forget it.
+func (c *Cluster) Document(name string) (doc string) {
+	c.each(name, func(u *unit) { doc = u.token })
+	return doc
 }
 
 // Launches is how many units were ever made.
@@ -269,6 +305,10 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if err := p.change(ctx); err != nil {
 		return err
 	}
+	if err := o.TooLarge(payloadLimit, "the memory of a test"); err != nil {
+		p.c.mu.Unlock()
+		return err
+	}
 	u := p.c.units[p.key(o.Unit)]
 	if u == nil {
 		if strings.ToLower(o.Image) != o.Image {
@@ -285,12 +325,17 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if started {
 		return nil
 	}
-	token, err := o.Token(ctx)
+	doc, err := o.Document(ctx)
 	if err != nil {
 		return err
 	}
 	p.c.mu.Lock()
-	u.token, u.started, u.State, u.Node = token, true, fleet.Running, "memory"
+	if p.c.broken != nil {
+		err := p.c.broken
+		p.c.mu.Unlock()
+		return err
+	}
+	u.token, u.started, u.State, u.Node = string(doc), true, fleet.Running, "memory"
 	switch {
 	case strings.HasPrefix(o.Image, "missing"):
 		u.State, u.Node = fleet.Pending, ""
@@ -352,9 +397,14 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	defer p.c.mu.Unlock()
 	var all []fleet.Unit
 	for _, u := range p.c.units {
-		if u.target == p.target() {
-			all = append(all, u.Unit)
+		if u.target != p.target() {
+			continue
 		}
+		shown := u.Unit
+		if p.c.behind {
+			shown.State, shown.Node, shown.Trouble = fleet.Launching, "", nil
+		}
+		all = append(all, shown)
 	}
 	return all, nil
 }
@@ -364,6 +414,10 @@ func (p *provider) Terminate(ctx context.Context, name string) error {
 	if err := p.change(ctx); err != nil {
 		return err
 	}
+	if err := p.c.kept; err != nil {
+		p.c.mu.Unlock()
+		return err
+	}
 	u := p.c.units[p.key(name)]
 	delete(p.c.units, p.key(name))
 	p.c.mu.Unlock()
@@ -371,6 +425,18 @@ func (p *provider) Terminate(ctx context.Context, name string) error {
 		u.stop()
 	}
 	p.c.changed()
+	return nil
+}
+
+// Forget implements fleet.Provider.
+func (p *provider) Forget(ctx context.Context, name string) error {
+	if err := p.change(ctx); err != nil {
+		return err
+	}
+	defer p.c.mu.Unlock()
+	if u := p.c.units[p.key(name)]; u != nil {
+		u.token = ""
+	}
 	return nil
 }
 

@@ -58,6 +58,8 @@ func Run(t *testing.T, s Subject) {
 		{"launched twice is one unit", launchedTwice},
 		{"a launch that was cut off is completed", cutOff},
 		{"a unit without a job", standing},
+		{"a unit with a payload", payload},
+		{"a payload that is too large", tooLarge},
 		{"P8 what units do not hold is refused", notHeld},
 		{"the runner is brought into the job's image", otherImage},
 		{"F16 an image that is nowhere", missingImage},
@@ -282,6 +284,56 @@ func standing(t *testing.T, w *world) {
 	}
 	if out, err := w.p.Output(t.Context(), o.Unit, 1000); err != nil || string(out) != "of the runner\n" {
 		t.Errorf("output %q, %v; want the variable", out, err)
+	}
+}
+
+// A payload takes the place of the token, survives a launch that was cut off, and once its
+// unit runs it can be forgotten.
+func payload(t *testing.T, w *world) {
+	o := w.order("payload", "")
+	o.Token, o.PayloadSize = nil, 100
+	broken := errors.New("the coordinator died here")
+	o.Payload = func(context.Context) ([]byte, error) { return nil, broken }
+	if err := w.p.Launch(t.Context(), o); !errors.Is(err, broken) {
+		t.Fatalf("launch: %v, want the payload's error", err)
+	}
+	w.until(o.Unit, "it is seen as half launched", func(u fleet.Unit) bool { return u.State == fleet.Launching })
+	o.Payload = func(context.Context) ([]byte, error) { return []byte("say from a payload; wait"), nil }
+	w.launch(o)
+	w.until(o.Unit, "it runs", func(u fleet.Unit) bool { return u.State == fleet.Running })
+	for range 2 {
+		if err := w.p.Forget(t.Context(), o.Unit); err != nil {
+			t.Errorf("forget: %v", err)
+		}
+	}
+	w.eventually("what it says is there", func() bool {
+		out, err := w.p.Output(t.Context(), o.Unit, 1000)
+		return err == nil && string(out) == "from a payload\n"
+	}, func() string { return "not" })
+	if u, there := w.find(w.p, o.Unit); !there || u.State != fleet.Running || u.Trouble != nil {
+		t.Errorf("the unit is %+v, trouble %+v; want it running as if nothing had been forgotten", u, u.Trouble)
+	}
+	if err := w.p.Terminate(t.Context(), o.Unit); err != nil {
+		t.Errorf("terminate: %v", err)
+	}
+	if err := w.p.Forget(t.Context(), fleet.UnitName("run_none", 1)); err != nil {
+		t.Errorf("forget what was never there: %v", err)
+	}
+}
+
+func tooLarge(t *testing.T, w *world) {
+	o := w.order("large", "")
+	o.Token, o.PayloadSize = nil, 1<<30
+	o.Payload = func(context.Context) ([]byte, error) {
+		t.Error("the run was handed out all the same")
+		return nil, errors.New("too large")
+	}
+	var refused *fleet.RefusedError
+	if err := w.p.Launch(t.Context(), o); !errors.As(err, &refused) || !strings.Contains(refused.Message, "1073741824 bytes") {
+		t.Errorf("launch: %v, want it refused for its size", err)
+	}
+	if _, there := w.find(w.p, o.Unit); there {
+		t.Error("the unit is there all the same")
 	}
 }
 

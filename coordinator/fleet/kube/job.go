@@ -50,6 +50,12 @@ const (
 	binDir    = "/everdict-bin"
 	runnerBin = "job-runner"
 
+	// payloadVolume is where the runner finds its payload and removes it; the Secret that it
+	// comes from is in its init container alone.
+	payloadVolume = "payload"
+	payloadDir    = "/var/run/everdict-payload"
+	payloadKey    = "payload.json"
+
 	gpuResource = corev1.ResourceName("nvidia.com/gpu")
 )
 
@@ -142,7 +148,33 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 	if o.Image != "" {
 		carry(&spec, cfg, t, o.Image)
 	}
+	if o.Payload != nil {
+		give(&spec, cfg, t)
+	}
 	return spec
+}
+
+// give makes the Pod's document a payload. What is in a Secret cannot be removed from
+// where it is mounted, and the job is not to find it: an init container copies it into
+// memory, from where the runner takes it.
+func give(spec *corev1.PodSpec, cfg *Config, t fleet.Target) {
+	mount := corev1.VolumeMount{Name: payloadVolume, MountPath: payloadDir}
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: payloadVolume, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(2*payloadLimit, resource.BinarySI)},
+	}})
+	c := &spec.Containers[0]
+	token := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "token" })
+	spec.InitContainers = append(spec.InitContainers, corev1.Container{
+		Name: "payload", Image: t.Spec.Image, ImagePullPolicy: corev1.PullPolicy(cfg.ImagePullPolicy),
+		Args:         []string{"copy", tokenDir + "/" + payloadKey, payloadDir + "/" + payloadKey},
+		VolumeMounts: []corev1.VolumeMount{c.VolumeMounts[token], mount}, SecurityContext: restricted(), Resources: c.Resources,
+	})
+	c.VolumeMounts[token] = mount
+	for i := range c.Env {
+		if c.Env[i].Name == "EVERDICT_JOIN_TOKEN_FILE" {
+			c.Env[i] = corev1.EnvVar{Name: "EVERDICT_PAYLOAD_FILE", Value: payloadDir + "/" + payloadKey}
+		}
+	}
 }
 
 // carry makes the job's image the Pod's: the runner, one static program, is brought
@@ -199,12 +231,21 @@ func tolerations(of []protocol.Toleration) []corev1.Toleration {
 	return all
 }
 
-// secret is the one with the token of a unit, which goes when its Job does.
-func secret(j *batchv1.Job, token string) *corev1.Secret {
+// payloadLimit is what of a Secret's 1 MiB is the payload's.
+// https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size
+const payloadLimit = 1<<20 - 4<<10
+
+// secret is the one with the token or the payload of a unit, which goes when its Job does.
+func secret(j *batchv1.Job, o *fleet.Order, doc []byte) *corev1.Secret {
+	key := tokenKey
+	if o.Payload != nil {
+		key = payloadKey
+	}
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: j.Name, Labels: j.Labels, OwnerReferences: ownedBy(j)},
-		Immutable:  ptr(true),
-		StringData: map[string]string{tokenKey: token},
+		// A payload is to be gone when it is removed: nodes keep what is immutable.
+		Immutable: ptr(o.Payload == nil),
+		Data:      map[string][]byte{key: doc},
 	}
 }
 

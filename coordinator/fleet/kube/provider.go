@@ -41,10 +41,13 @@ func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a acce
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
-// the token, then the Job goes. A launch that was cut off is found suspended.
+// the token or the payload, then the Job goes. A launch that was cut off is found suspended.
 func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if o.Reused && p.cfg.User < 0 {
 		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: "a Pod that may run as root is not reused"}
+	}
+	if err := o.TooLarge(payloadLimit, "a Secret of Kubernetes"); err != nil {
+		return err
 	}
 	made := job(&p.cfg, p.t, o)
 	if closed(o) {
@@ -71,20 +74,20 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend {
 		return nil
 	}
-	token, err := o.Token(ctx)
+	doc, err := o.Document(ctx)
 	if err != nil {
 		return err
 	}
 	secrets := p.client.CoreV1().Secrets(p.namespace)
-	_, err = secrets.Create(ctx, secret(j, token), metav1.CreateOptions{})
+	_, err = secrets.Create(ctx, secret(j, &o, doc), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) { // of the launch that was cut off; its token is dead
 		err = secrets.Delete(ctx, j.Name, metav1.DeleteOptions{})
 		if err == nil || apierrors.IsNotFound(err) {
-			_, err = secrets.Create(ctx, secret(j, token), metav1.CreateOptions{})
+			_, err = secrets.Create(ctx, secret(j, &o, doc), metav1.CreateOptions{})
 		}
 	}
 	if err != nil {
-		return p.err("create the Secret with the join token", err)
+		return p.err("create the Secret of the unit", err)
 	}
 	if closed(o) { // before there is a Pod
 		if err := p.closeNetwork(ctx, j); err != nil {
@@ -145,6 +148,20 @@ func (p *provider) Terminate(ctx context.Context, unit string) error {
 	err = p.client.CoreV1().Pods(p.namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
 		metav1.ListOptions{LabelSelector: p.selector + "," + labelUnit + "=" + unit})
 	return p.err("delete the Pods", err)
+}
+
+// Forget implements fleet.Provider. A second Pod of the Job waits for the Secret and never
+// has it.
+func (p *provider) Forget(ctx context.Context, unit string) error {
+	j, err := p.own(ctx, unit)
+	if err != nil || j == nil {
+		return p.err("find the Job", err)
+	}
+	err = p.client.CoreV1().Secrets(p.namespace).Delete(ctx, unit, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return p.err("delete the Secret of the unit", err)
 }
 
 // tailLines bounds what of a unit's output is read to get its end.

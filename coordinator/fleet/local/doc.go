@@ -16,6 +16,7 @@
 //
 //	unit.json    what it is for; the directory comes into being with it
 //	token        with which its runner joins
+//	payload.json in its place: what its runner is given, and removes
 //	start.json   how it is started; without it the launch is not complete
 //	lock         held by the keeper and the runner as long as one of them lives
 //	keeper.json  which process the keeper is: a unit that has it is not started again

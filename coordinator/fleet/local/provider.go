@@ -66,11 +66,11 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if err != nil || done {
 		return err
 	}
-	token, err := o.Token(ctx)
+	doc, err := o.Document(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.complete(dir, o, token); err != nil {
+	if err := p.complete(dir, o, doc); err != nil {
 		return fmt.Errorf("local: launch %s: %w", o.Unit, err)
 	}
 	p.o.settle()
@@ -80,6 +80,9 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 
 // check refuses what a process of this machine cannot be.
 func (p *provider) check(o fleet.Order) error {
+	if err := o.TooLarge(protocol.MaxBodyBytes, "a runner's memory"); err != nil {
+		return err
+	}
 	for f, wanted := range map[fleet.Feature]bool{fleet.FeatureReuse: o.Reused, fleet.FeatureNoNetwork: o.Network == protocol.NetworkNone} {
 		if why := p.o.Lacks(f); wanted && why != "" {
 			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: string(f) + ": " + why}
@@ -126,12 +129,16 @@ func (p *provider) begin(dir string, o fleet.Order) (done bool, err error) {
 	return false, syncDir(parent)
 }
 
-// complete gives the unit its token and what it is started with.
-func (p *provider) complete(dir string, o fleet.Order, token string) error {
+// complete gives the unit its token or payload, and what it is started with.
+func (p *provider) complete(dir string, o fleet.Order, doc []byte) error {
 	work := p.o.workOf(p.dir, o.Unit)
+	variable, file := "EVERDICT_JOIN_TOKEN_FILE", tokenFile
+	if o.Payload != nil {
+		variable, file = "EVERDICT_PAYLOAD_FILE", payloadFile
+	}
 	s := start{Args: p.o.cfg.Runner, Deadline: o.Deadline, Kill: p.o.cfg.Drain + killSlack, Env: []string{
 		"EVERDICT_API_URL=" + p.o.cfg.URL,
-		"EVERDICT_JOIN_TOKEN_FILE=" + filepath.Join(dir, tokenFile),
+		variable + "=" + filepath.Join(dir, file),
 		"EVERDICT_DRAIN_TIMEOUT=" + p.o.cfg.Drain.String(),
 		"EVERDICT_RUNNER_DIR=" + work,
 		"EVERDICT_HIDE=" + strings.Join(p.o.cfg.Hide, string(os.PathListSeparator)),
@@ -154,8 +161,12 @@ func (p *provider) complete(dir string, o fleet.Order, token string) error {
 	case u.launched:
 		return nil
 	}
-	return errors.Join(writeFile(dir, tokenFile, []byte(token)), writeJSON(dir, startFile, &s))
+	return errors.Join(writeFile(dir, file, doc), writeJSON(dir, startFile, &s))
 }
+
+// Forget implements fleet.Provider: no keeper starts a runner twice, and the runner removes
+// its payload itself.
+func (p *provider) Forget(context.Context, string) error { return nil }
 
 // List implements fleet.Provider.
 func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {

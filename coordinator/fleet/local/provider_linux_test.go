@@ -36,7 +36,12 @@ func TestMain(m *testing.M) {
 func runUnit() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	token, err := os.ReadFile(os.Getenv("EVERDICT_JOIN_TOKEN_FILE"))
+	file := os.Getenv("EVERDICT_JOIN_TOKEN_FILE")
+	if payload := os.Getenv("EVERDICT_PAYLOAD_FILE"); payload != "" {
+		file = payload
+		defer os.Remove(payload)
+	}
+	token, err := os.ReadFile(file)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 99

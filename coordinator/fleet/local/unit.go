@@ -18,15 +18,17 @@ import (
 
 // Files of a unit's directory; see the package's comment.
 const (
-	unitFile   = "unit.json"
-	tokenFile  = "token"
-	startFile  = "start.json"
-	lockFile   = "lock"
-	keeperFile = "keeper.json"
-	exitFile   = "exit.json"
-	goneFile   = "gone"
-	outFile    = "out"
-	logFile    = "log"
+	unitFile  = "unit.json"
+	tokenFile = "token"
+	// payloadFile is in place of a token. Its runner removes it.
+	payloadFile = "payload.json"
+	startFile   = "start.json"
+	lockFile    = "lock"
+	keeperFile  = "keeper.json"
+	exitFile    = "exit.json"
+	goneFile    = "gone"
+	outFile     = "out"
+	logFile     = "log"
 	// keeperLog has what a keeper says that cannot do its work.
 	keeperLog = "keeper.log"
 	// making and removing are how the directory of a unit is called before it is one, and

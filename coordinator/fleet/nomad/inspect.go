@@ -42,12 +42,12 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 		{"read jobs", func() error { _, _, err := p.client.Jobs().Info(probeUnit, p.read(ctx)); return err }},
 		{"submit jobs", func() error { _, _, err := p.client.Jobs().Plan(job, false, p.write(ctx)); return err }},
 		{"write variables at nomad/jobs/" + prefix + "*", func() error {
-			_, _, err := p.client.Variables().CheckedUpdate(&api.Variable{Namespace: p.namespace, Path: variable(probeUnit),
+			_, _, err := p.client.Variables().CheckedUpdate(&api.Variable{Namespace: p.namespace, Path: variable(probeUnit, nil),
 				ModifyIndex: never, Items: api.VariableItems{tokenItem: "none"}}, p.write(ctx))
 			return err
 		}},
 		{"destroy variables at nomad/jobs/" + prefix + "*", func() error {
-			_, err := p.client.Variables().CheckedDelete(variable(probeUnit), never, p.write(ctx))
+			_, err := p.client.Variables().CheckedDelete(variable(probeUnit, nil), never, p.write(ctx))
 			return err
 		}},
 	} {

@@ -21,6 +21,8 @@ const (
 	metaAttempt     = "everdict_attempt"
 	metaDeadline    = "everdict_deadline"
 	metaNote        = "everdict_note"
+	// metaPayload is on jobs whose runner is given a payload.
+	metaPayload = "everdict_payload"
 	// metaLaunching is on jobs whose launch is not complete.
 	metaLaunching = "everdict_launching"
 )
@@ -46,10 +48,20 @@ const (
 	defaultMHz      = 1000
 	defaultMemoryMB = 1024
 
-	tokenFile  = "${NOMAD_SECRETS_DIR}/everdict-token"
-	tokenItem  = "token"
-	runnerPath = "${NOMAD_ALLOC_DIR}/job-runner"
-	gpuDevice  = "nvidia/gpu"
+	tokenFile = "${NOMAD_SECRETS_DIR}/everdict-token"
+	tokenItem = "token"
+	// giver is the task that puts the payload where the runner finds it and removes it:
+	// what a client renders for a task it may render again, beside the job. payloadFile is
+	// where the giver has it, and sharedPayload where the runner finds it.
+	giver         = "payload"
+	payloadFile   = "${NOMAD_SECRETS_DIR}/everdict-payload"
+	sharedPayload = "${NOMAD_ALLOC_DIR}/everdict-payload"
+	runnerPath    = "${NOMAD_ALLOC_DIR}/job-runner"
+	gpuDevice     = "nvidia/gpu"
+
+	// payloadLimit is what of a variable's 64 KiB, keys included, is the payload's.
+	// https://developer.hashicorp.com/nomad/docs/concepts/variables
+	payloadLimit = 64<<10 - 64
 )
 
 // ours says whether a job's meta is that of the target.
@@ -57,9 +69,31 @@ func ours(t fleet.Target, meta map[string]string) bool {
 	return meta[metaCoordinator] == t.Coordinator && meta[metaWorkspace] == t.Workspace && meta[metaRuntime] == t.Spec.ID
 }
 
-// variable is where the token of a unit is kept: of all tasks, only the one that the
-// path names may read it, with its workload identity.
-func variable(unit string) string { return "nomad/jobs/" + unit + "/" + group + "/" + runner }
+// variable is where the token or the payload of a unit is kept: of all tasks, only the one
+// that the path names may read it, with its workload identity.
+func variable(unit string, meta map[string]string) string {
+	task := runner
+	if meta[metaPayload] != "" {
+		task = giver
+	}
+	return "nomad/jobs/" + unit + "/" + group + "/" + task
+}
+
+// document is the template of what is in a unit's variable.
+func document(cfg *Config, path, file string, t fleet.Target) *api.Template {
+	tmpl := &api.Template{
+		EmbeddedTmpl: ptr(fmt.Sprintf("{{ with nomadVar %q }}{{ .%s }}{{ end }}", path, tokenItem)),
+		DestPath:     ptr(file), Perms: ptr("0400"), ChangeMode: ptr("noop"),
+	}
+	switch {
+	case t.Spec.TaskDriver() == protocol.NomadRawExec:
+	case cfg.User >= 0:
+		tmpl.Uid, tmpl.Gid = ptr(int(cfg.User)), ptr(int(cfg.User))
+	default:
+		tmpl.Perms = ptr("0444") // whoever the image's user is; the directory is the task's own
+	}
+	return tmpl
+}
 
 // newJob is the job of a unit; launching: without an allocation, as its token has to be
 // there first.
@@ -73,6 +107,9 @@ func newJob(cfg *Config, t fleet.Target, o fleet.Order, launching bool) *api.Job
 	}
 	if o.Note != "" {
 		meta[metaNote] = o.Note
+	}
+	if o.Payload != nil {
+		meta[metaPayload] = "true"
 	}
 	count := 1
 	if launching {
@@ -92,8 +129,11 @@ func newJob(cfg *Config, t fleet.Target, o fleet.Order, launching bool) *api.Job
 		Disconnect:       &api.DisconnectStrategy{LostAfter: ptr(lostAfter), Replace: ptr(false), Reconcile: ptr(api.ReconcileOptionKeepOriginal)},
 		Tasks:            []*api.Task{task(cfg, t, o)},
 	}
+	if o.Payload != nil {
+		give(g, cfg, t, o, variable(o.Unit, meta))
+	}
 	if o.Image != "" {
-		g.Tasks = append(g.Tasks, install(cfg, t, o))
+		g.Tasks = append(g.Tasks, install(cfg, t))
 	}
 	return &api.Job{
 		ID: &o.Unit, Name: &o.Unit, Type: ptr(api.JobTypeBatch), Namespace: ptr(namespaceOf(t)), Datacenters: datacenters,
@@ -118,13 +158,9 @@ func constraints(spec *protocol.RuntimeSpec) []*api.Constraint {
 
 // task runs the runner.
 func task(cfg *Config, t fleet.Target, o fleet.Order) *api.Task {
-	token := &api.Template{
-		EmbeddedTmpl: ptr(fmt.Sprintf("{{ with nomadVar %q }}{{ .%s }}{{ end }}", variable(o.Unit), tokenItem)),
-		DestPath:     ptr(tokenFile), Perms: ptr("0400"), ChangeMode: ptr("noop"),
-	}
 	work := &api.Task{
 		Name: runner, Driver: t.Spec.TaskDriver(), KillSignal: "SIGTERM", KillTimeout: ptr(killTimeout),
-		Templates: []*api.Template{token},
+		Templates: []*api.Template{document(cfg, variable(o.Unit, nil), tokenFile, t)},
 		Resources: resources(t.Spec, o),
 		LogConfig: &api.LogConfig{MaxFiles: ptr(3), MaxFileSizeMB: ptr(10)},
 		Env: map[string]string{
@@ -145,9 +181,6 @@ func task(cfg *Config, t fleet.Target, o fleet.Order) *api.Task {
 	work.Config = container(cfg, t.Spec, t.Spec.Image)
 	if user := cfg.User; user >= 0 {
 		work.User = fmt.Sprintf("%d:%d", user, user)
-		token.Uid, token.Gid = ptr(int(user)), ptr(int(user))
-	} else {
-		token.Perms = ptr("0444") // whoever the image's user is; the directory is the task's own
 	}
 	if o.CPU > 0 && t.Spec.CPUMHzPerCore != nil {
 		work.Config["cpu_hard_limit"] = true // a share alone would let a job take what is idle, and other jobs' numbers vary with it
@@ -160,17 +193,37 @@ func task(cfg *Config, t fleet.Target, o fleet.Order) *api.Task {
 	return work
 }
 
+// give makes the document of a group's runner a payload.
+func give(g *api.TaskGroup, cfg *Config, t fleet.Target, o fleet.Order, path string) {
+	work := g.Tasks[0]
+	work.Templates = nil
+	delete(work.Env, "EVERDICT_JOIN_TOKEN_FILE")
+	work.Env["EVERDICT_PAYLOAD_FILE"] = sharedPayload
+	before := prestart(cfg, t, giver, "copy", payloadFile, sharedPayload)
+	before.Templates = []*api.Template{document(cfg, path, payloadFile, t)}
+	g.Tasks = append(g.Tasks, before)
+}
+
 // install brings the runner, one static program, from the runtime's image to where the
 // container of another image finds it.
-func install(cfg *Config, t fleet.Target, o fleet.Order) *api.Task {
-	config := container(cfg, t.Spec, t.Spec.Image)
-	config["args"] = []string{"install", runnerPath}
+func install(cfg *Config, t fleet.Target) *api.Task {
+	return prestart(cfg, t, installer, "install", runnerPath)
+}
+
+// prestart is a task that runs the runtime's runner before the unit's, to its end.
+func prestart(cfg *Config, t fleet.Target, name string, args ...string) *api.Task {
 	before := &api.Task{
-		Name: installer, Driver: t.Spec.TaskDriver(), Config: config, KillSignal: "SIGTERM",
+		Name: name, Driver: t.Spec.TaskDriver(), KillSignal: "SIGTERM",
 		Lifecycle: &api.TaskLifecycle{Hook: api.TaskLifecycleHookPrestart},
 		Resources: &api.Resources{CPU: ptr(100), MemoryMB: ptr(64)},
 		LogConfig: &api.LogConfig{MaxFiles: ptr(1), MaxFileSizeMB: ptr(1)},
 	}
+	if t.Spec.TaskDriver() == protocol.NomadRawExec {
+		before.Config = map[string]any{"command": t.Spec.Command, "args": args}
+		return before
+	}
+	before.Config = container(cfg, t.Spec, t.Spec.Image)
+	before.Config["args"] = args
 	if cfg.User >= 0 {
 		before.User = fmt.Sprintf("%d:%d", cfg.User, cfg.User)
 	}

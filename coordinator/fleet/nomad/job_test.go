@@ -106,6 +106,10 @@ func TestP12_NoTokenInTheJob(t *testing.T) {
 				t.Errorf("the job has %q in it: %s", never, doc)
 			}
 		}
+		given := fleet.Order{Unit: "everdict-x-1", Payload: func(context.Context) ([]byte, error) { return nil, nil }}
+		if j := newJob(&Config{}, fleet.Target{Coordinator: "c", Workspace: "w", Spec: &spec}, given, false); len(j.TaskGroups[0].Tasks[0].Templates) > 0 {
+			t.Errorf("the runner's own task has the payload rendered: it may be again, beside the job")
+		}
 		if j.TaskGroups[0].Tasks[0].Driver != spec.TaskDriver() {
 			t.Errorf("driver %s, want %s", j.TaskGroups[0].Tasks[0].Driver, spec.TaskDriver())
 		}

@@ -72,18 +72,19 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 	if err != nil {
 		return err
 	}
-	token, err := o.Token(ctx)
+	doc, err := o.Document(ctx)
 	if err != nil {
 		return err
 	}
-	_, _, err = p.client.Variables().Create(&api.Variable{Namespace: p.namespace, Path: variable(o.Unit), Items: api.VariableItems{tokenItem: token}}, p.write(ctx))
+	whole := newJob(&p.cfg, p.t, o, false)
+	_, _, err = p.client.Variables().Create(&api.Variable{Namespace: p.namespace, Path: variable(o.Unit, whole.Meta), Items: api.VariableItems{tokenItem: string(doc)}}, p.write(ctx))
 	if err != nil {
-		return p.err("write the variable with the join token", err)
+		return p.err("write the variable of the unit", err)
 	}
-	if _, err = p.register(ctx, newJob(&p.cfg, p.t, o, false), index); conflict(err) {
+	if _, err = p.register(ctx, whole, index); conflict(err) {
 		// Whoever removed the job did not see the variable.
 		if there, gone := p.own(ctx, o.Unit); there == nil && gone == nil {
-			err = errors.Join(err, p.unset(ctx, o.Unit))
+			err = errors.Join(err, p.unset(ctx, o.Unit, whole.Meta))
 		}
 		err = fmt.Errorf("nomad: launch %s: somebody else has changed its job: %w", o.Unit, err)
 	}
@@ -92,6 +93,9 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 
 // check refuses what no cluster of this runtime can run.
 func (p *provider) check(o fleet.Order) error {
+	if err := o.TooLarge(payloadLimit, "a variable of Nomad"); err != nil {
+		return err
+	}
 	for f, wanted := range map[fleet.Feature]bool{fleet.FeatureReuse: o.Reused, fleet.FeatureNoNetwork: o.Network == protocol.NetworkNone} {
 		if wanted {
 			return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: string(f) + ": " + lacks(f)}
@@ -171,7 +175,7 @@ func (p *provider) Terminate(ctx context.Context, unit string) error {
 		return p.err("list the allocations", err)
 	}
 	if finished(allocs) {
-		return p.purge(ctx, unit)
+		return p.purge(ctx, unit, j.Meta)
 	}
 	return p.stop(ctx, unit, false)
 }
@@ -185,21 +189,31 @@ func (p *provider) stop(ctx context.Context, unit string, purge bool) error {
 	return p.err("stop the job", err)
 }
 
-// purge forgets a unit and its token.
-func (p *provider) purge(ctx context.Context, unit string) error {
-	if err := p.unset(ctx, unit); err != nil {
+// Forget implements fleet.Provider. A second allocation, which Nomad makes where the first
+// was lost or stopped, waits for the variable and never has it.
+func (p *provider) Forget(ctx context.Context, unit string) error {
+	j, err := p.own(ctx, unit)
+	if err != nil || j == nil {
+		return err
+	}
+	return p.unset(ctx, unit, j.Meta)
+}
+
+// purge forgets a unit and its variable.
+func (p *provider) purge(ctx context.Context, unit string, meta map[string]string) error {
+	if err := p.unset(ctx, unit, meta); err != nil {
 		return err
 	}
 	return p.stop(ctx, unit, true)
 }
 
 // unset removes the variable of a unit.
-func (p *provider) unset(ctx context.Context, unit string) error {
-	_, err := p.client.Variables().Delete(variable(unit), p.write(ctx))
+func (p *provider) unset(ctx context.Context, unit string, meta map[string]string) error {
+	_, err := p.client.Variables().Delete(variable(unit, meta), p.write(ctx))
 	if status(err) == http.StatusNotFound {
 		err = nil
 	}
-	return p.err("remove the variable with the join token", err)
+	return p.err("remove the variable of the unit", err)
 }
 
 const (

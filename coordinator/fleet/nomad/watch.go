@@ -209,7 +209,7 @@ func (p *provider) ending(j *job, g *glance) func(ctx context.Context, unit stri
 	stop := func(ctx context.Context, unit string) error { return p.stop(ctx, unit, false) }
 	switch {
 	case p.removed[j.ID] && finished(j.allocs):
-		return p.purge
+		return func(ctx context.Context, unit string) error { return p.purge(ctx, unit, j.Meta) }
 	case j.Stop:
 		return nil
 	case repeated(j.allocs):

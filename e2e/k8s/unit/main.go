@@ -20,7 +20,14 @@ func main() {
 		}
 		return
 	}
-	token, err := os.ReadFile(os.Getenv("EVERDICT_JOIN_TOKEN_FILE"))
+	if len(os.Args) == 4 && os.Args[1] == "copy" {
+		if err := move(os.Args[2], os.Args[3]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	token, err := document()
 	if err != nil {
 		wait()
 		return
@@ -50,6 +57,31 @@ func main() {
 			os.Exit(143)
 		}
 	}
+}
+
+// document is the token, or the payload, which is removed as job-runner does.
+func document() ([]byte, error) {
+	if payload := os.Getenv("EVERDICT_PAYLOAD_FILE"); payload != "" {
+		doc, err := os.ReadFile(payload)
+		if err == nil {
+			err = os.Remove(payload)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(98)
+		}
+		return doc, nil
+	}
+	return os.ReadFile(os.Getenv("EVERDICT_JOIN_TOKEN_FILE"))
+}
+
+// move brings a payload to where it can be removed, as job-runner does.
+func move(from, to string) error {
+	doc, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, doc, 0o644)
 }
 
 // install copies this program, as job-runner does.

@@ -217,6 +217,7 @@ export interface components {
         };
         HandedOut: {
             by?: string;
+            unit?: string;
             until: components["schemas"]["Time"];
         };
         HarnessEntry: {
@@ -1023,6 +1024,8 @@ export interface components {
             nodeSelector?: {
                 [key: string]: string;
             };
+            /** @description a launched runner is given its run as a file, begins without reaching the coordinator, and its result is read from its output if it never does */
+            payload?: boolean;
             /** @description of nomad and k8s: start what services depend on */
             provisionDependencies?: boolean;
             /** @description of nomad: the container runtime, such as runsc */
