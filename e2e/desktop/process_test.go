@@ -19,6 +19,7 @@ import (
 
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/home"
+	"github.com/everdict/everdict/desktop/sessionbus/bustest"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -496,11 +497,14 @@ func usage(t testing.TB, pid int) (rss, pss, switches int64) {
 	return m[0], m[1], switches
 }
 
-// BenchmarkResident measures the idle app, window closed, connected to a coordinator with the clocks that it has in real
+// BenchmarkResident measures the idle app, tray shown and window closed, connected to a coordinator with the clocks that it has in real
 // life: kB of memory, and how often its threads went to sleep in a minute. docs/benchmarks.md has the figures.
 func BenchmarkResident(b *testing.B) {
 	h := house.New(b)
-	p := startProc(b)
+	bus := bustest.Start(b)
+	panel := bus.Panel(b)
+	p := startProcWith(b, []string{"DBUS_SESSION_BUS_ADDRESS=" + bus.Address}, "--background")
+	panel.Tray(b)
 	p.pair(h, func(...string) {})
 	for b.Loop() {
 		rest := time.NewTimer(20 * time.Second) // what was done for the pairing is over
