@@ -77,7 +77,8 @@ test('when the way back fails, the page still has the other one; and a second lo
   await m.close()
   const page = await visit(t, pairPath(started), { workspace: name, allow: [back, /ERR_CONNECTION_REFUSED/, /localStorage/, noHandler] })
   await page.getByRole('button', { name: 'Approve' }).click()
-  await page.waitForURL(/chrome-error:/)
+  // Not waitForURL, which throws when it sees the navigation itself fail.
+  await until('the way back to fail', () => page.url().startsWith('chrome-error:'))
   await page.goto(coordinator.url + pairPath(started)) // as the browser's Back does
   await page.getByRole('heading', { name: 'Approved' }).waitFor()
   await page.getByRole('button', { name: 'Return to the app' }).click()
