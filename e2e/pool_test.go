@@ -72,6 +72,10 @@ func TestP4_P9_APoolByHand(t *testing.T) {
 	last := h.Submit(req(script))
 	why(last, "runtime prod: waits for a slot: pool default/runtime prod has 3 of 3 in use")
 	ids = append(ids, last)
+	house.Eventually(t, "the three have counted", func() bool {
+		peak, err := os.ReadFile(filepath.Join(dir, "peak"))
+		return err == nil && len(strings.Fields(string(peak))) == 3
+	})
 	if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
