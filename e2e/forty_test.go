@@ -53,7 +53,7 @@ func fortyAtOnce(t testing.TB, h *house.House) time.Duration {
 		t.Errorf("all runs are settled, and the processes %v are left", left)
 	}
 	// A run settles when its sandbox has been released, so that one look is enough as a rule and keeps the engine from
-	// no work; an engine whose removal of a container was asked for twice answers the second before it is over.
+	// no work. What it still lists then has to be gone in the time that is returned.
 	for _, kind := range []string{"container", "network", "volume"} {
 		house.Eventually(t, "no "+kind+" is left", func() bool { return len(labelled(t, kind, ids)) == 0 })
 	}
