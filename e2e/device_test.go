@@ -37,6 +37,39 @@ func TestDeviceRuns(t *testing.T) {
 	}
 }
 
+// TestF35_P3_DeviceRevokedWhileFrozen: a device that is revoked while it cannot be reached and holds
+// its run still learns it when it is back, and its run takes no further step.
+func TestF35_P3_DeviceRevokedWhileFrozen(t *testing.T) {
+	t.Parallel()
+	h := house.New(t, house.Quick)
+	proxy := h.Proxy()
+	runner, key := h.Device("laptop", protocol.NewDeviceKey())
+	file := filepath.Join(t.TempDir(), "ticks")
+	req := house.Scripted("run while :; do echo x >> " + file + "; sleep 0.05; done")
+	req.Runtime = runner.Target
+	id := h.Submit(req)
+	r := h.DeviceRunner(runner, key, func(c *agent.Config) { c.URL = proxy.URL() })
+	h.Running(id)
+	grows(t, file)
+	proxy.Hold()
+	standsStill(t, file)
+	before := size(file)
+	if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Release()
+	var revoked *link.RevokedError
+	if err := r.Wait(); !errors.As(err, &revoked) {
+		t.Errorf("the runner ended with %v, want revoked", err)
+	}
+	if after := size(file); after != before {
+		t.Errorf("the run wrote %d bytes before it was revoked and %d in all, want no step more", before, after)
+	}
+	h.Until(id, "it waits in vain and says so", func(run protocol.Run) bool {
+		return run.Placement != nil && strings.Contains(run.Placement.BlockedReason, "was revoked and cannot come back")
+	})
+}
+
 // TestF35_DeviceRevoked: a device that is revoked, whatever its run is doing, is told so by
 // name and does not come back; its processes are gone, and the run is not lost: it waits
 // and says that it waits in vain.
