@@ -33,8 +33,11 @@ func main() {
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil {
 		var p *protocol.Problem
-		fmt.Fprintln(os.Stderr, "everdict-desktop:", oneLine(err.Error()))
-		if errors.As(err, &p) && p.Hint != "" {
+		if !errors.As(err, &p) {
+			p = &protocol.Problem{Message: err.Error()}
+		}
+		fmt.Fprintln(os.Stderr, "everdict-desktop:", oneLine(p.Message))
+		if p.Hint != "" {
 			fmt.Fprintln(os.Stderr, "hint:", oneLine(p.Hint))
 		}
 		os.Exit(2)
@@ -46,6 +49,10 @@ func root() *cobra.Command {
 	cmd := residentCommand()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return protocol.BadRequest("%v", err).WithHint("see %s --help", cmd.CommandPath())
+	})
 	cmd.AddCommand(installCommand(), uninstallCommand(), windowCommand(), versionCommand())
 	cmd.AddCommand(steerCommands()...)
 	return cmd

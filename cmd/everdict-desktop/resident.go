@@ -54,7 +54,7 @@ back at once. Settings, keys and the log are where everdict-desktop status --jso
   everdict-desktop --background           # as at login: no window
   everdict-desktop --no-tray --background # a machine without a desktop
   everdict-desktop pair https://everdict.example`,
-		Args: cobra.MaximumNArgs(1),
+		Args: onlyLink,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			link, err := takeLink(args, linkFD)
 			if err != nil {

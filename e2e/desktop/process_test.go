@@ -462,6 +462,11 @@ func TestCommands(t *testing.T) {
 	case <-time.After(house.Patience):
 		t.Fatal("the app did not end")
 	}
+	for _, slip := range []struct{ words, arg string }{{"did you mean everdict-desktop status?", "statsu"}, {"see everdict-desktop", "--backgruond"}, {"neither a command nor a link", "https://everdict.example"}} {
+		if out, err := say(slip.arg); err == nil || !strings.Contains(out, slip.words) {
+			t.Errorf("%s: %v, %s; want %q in it, and no app", slip.arg, err, out, slip.words)
+		}
+	}
 	if out, err := say("status"); err == nil || !strings.Contains(out, "not running") {
 		t.Errorf("status without an app: %v, %s", err, out)
 	}
