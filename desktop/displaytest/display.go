@@ -109,9 +109,7 @@ func (d *Display) Title(t testing.TB, id string) string {
 // (WM_DELETE_WINDOW).
 func (d *Display) CloseWindow(t testing.TB, id string) {
 	t.Helper()
-	for _, args := range [][]string{{"windowactivate", "--sync", id}, {"key", "--clearmodifiers", "alt+F4"}} {
-		if out, err := d.command("xdotool", args...).CombinedOutput(); err != nil {
-			t.Fatalf("xdotool %q: %v\n%s", args, err, out)
-		}
+	if out, err := d.command("wmctrl", "-i", "-c", id).CombinedOutput(); err != nil {
+		t.Fatalf("ask the window manager to close window %s: %v\n%s", id, err, out)
 	}
 }

@@ -94,19 +94,17 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 	p := &Process{url: cfg.URL, up: make(chan struct{}), done: make(chan struct{})}
 	p.cmd = exec.Command(cfg.Executable, append([]string{"window"}, cfg.Options.args()...)...)
 	p.cmd.Env, p.cmd.Stderr = cfg.Environ, cfg.Stderr
-	p.cmd.WaitDelay = time.Second // a browser it left behind may hold stderr
+	p.cmd.WaitDelay = time.Second // what it left behind, a browser or an engine's process, may hold stdout and stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("open a window: %w", err)
 	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("open a window: %w", err)
-	}
+	out, said := io.Pipe()
+	p.cmd.Stdout = said
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("open a window: %w", err)
 	}
-	go p.follow(out)
+	go p.follow(out, said)
 	stop := context.AfterFunc(ctx, func() { _ = p.Close() })
 	go func() { <-p.done; stop() }()
 	select {
@@ -130,20 +128,30 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 	return nil, fmt.Errorf("open a window: its process ended before there was one: %v", p.err)
 }
 
-// follow reads what the process says, until it ends.
-func (p *Process) follow(out io.Reader) {
-	defer close(p.done)
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		word, rest, _ := strings.Cut(lines.Text(), " ")
-		p.heard(word, rest)
-	}
-	_, _ = io.Copy(io.Discard, out) // if a line was too long
+// follow reads what the process says, until it ends. The end is that of the process: what
+// it started may hold its stdout for longer.
+func (p *Process) follow(out io.Reader, said io.Closer) {
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, maxLine)
+		for lines.Scan() {
+			word, rest, _ := strings.Cut(lines.Text(), " ")
+			p.heard(word, rest)
+		}
+		_, _ = io.Copy(io.Discard, out) // if a line was too long
+	}()
 	err := p.cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // the process ended well
+	}
+	_ = said.Close()
+	<-heard
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.err = err
+	p.mu.Unlock()
+	close(p.done)
 }
 
 func (p *Process) heard(word, rest string) {

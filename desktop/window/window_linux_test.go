@@ -192,9 +192,28 @@ func TestWebView(t *testing.T) {
 		cancel()
 		wantDone(t, w)
 	})
-	t.Run("its process is killed", func(t *testing.T) {
+	t.Run("closed while the processes of its engine hang", func(t *testing.T) {
 		w := open(t, cfg)
 		p.wantFetch(t, "secret-4-of-the-page")
+		engine := children(t, w.cmd.Process.Pid)
+		if len(engine) == 0 {
+			t.Error("the engine has no process of its own")
+		}
+		for _, pid := range engine {
+			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+				t.Errorf("stop process %d: %v", pid, err)
+			}
+			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+		}
+		d.CloseWindow(t, d.Window(t, "everdict"))
+		wantDone(t, w)
+		if err := w.Err(); err != nil {
+			t.Errorf("the window that a person closed ended with %v", err)
+		}
+	})
+	t.Run("its process is killed", func(t *testing.T) {
+		w := open(t, cfg)
+		p.wantFetch(t, "secret-5-of-the-page")
 		_ = w.cmd.Process.Kill()
 		wantDone(t, w)
 		if w.Err() == nil {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the desktop app's tests need and is missing: an X server that draws into
-# memory with a window manager and a hand, a D-Bus daemon, WebKitGTK, and the checkers of
+# memory with a window manager and hands, a D-Bus daemon, WebKitGTK, and the checkers of
 # .desktop files. Does nothing when all is there.
 set -euo pipefail
 
@@ -9,6 +9,7 @@ need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 need Xvfb xvfb
 need openbox openbox
 need xdotool xdotool
+need wmctrl wmctrl
 need xprop x11-utils
 need xdg-open xdg-utils
 need dbus-daemon dbus-daemon
