@@ -106,6 +106,12 @@ func TestF35_DeviceRevoked(t *testing.T) {
 			if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
 				t.Fatal(err)
 			}
+			if name == "running" {
+				said := h.Run(id).Placement.BlockedReason
+				if events := kinds(t, h, id); !strings.Contains(said, "was revoked") || !strings.Contains(events, protocol.RunRunnerRevoked) {
+					t.Errorf("the run says %q, and its life is %s, want that its runner was revoked, at once", said, events)
+				}
+			}
 			var revoked *link.RevokedError
 			if r == nil {
 				r = h.DeviceRunner(runner, key)
@@ -125,5 +131,38 @@ func TestF35_DeviceRevoked(t *testing.T) {
 				return run.Placement != nil && strings.Contains(run.Placement.BlockedReason, "was revoked and cannot come back")
 			})
 		})
+	}
+}
+
+// TestF35_RevokedAsItIsGivenARun: a device that is revoked at whatever moment between the
+// submit of a run and its work ends, and what it had begun ends with it.
+func TestF35_RevokedAsItIsGivenARun(t *testing.T) {
+	t.Parallel()
+	h := house.New(t, house.Quick)
+	for round := range 12 {
+		runner, key := h.Device("laptop", protocol.NewDeviceKey())
+		r := h.DeviceRunner(runner, key)
+		file := filepath.Join(t.TempDir(), "ticks")
+		req := house.Scripted("run while :; do echo x >> " + file + "; sleep 0.05; done")
+		req.Runtime = runner.Target
+		id := h.Submit(req)
+		// From at once to when the run is long at work, in steps of the run's own life.
+		if round > 0 {
+			h.Until(id, "it is far enough", func(run protocol.Run) bool {
+				return run.Attempt > 0 && (round < 4 || run.StartedAt != nil) && (round < 8 || size(file) > 0)
+			})
+		}
+		if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
+			t.Fatal(err)
+		}
+		var revoked *link.RevokedError
+		if err := r.Wait(); !errors.As(err, &revoked) {
+			t.Errorf("round %d: the runner ended with %v, want revoked", round, err)
+		}
+		standsStill(t, file)
+		if _, err := h.Client.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		h.Settled(id)
 	}
 }

@@ -24,12 +24,14 @@ const (
 	JobResumed
 	// JobStopping: the holder is to end the attempt with the outcome Stop.
 	JobStopping
+	// JobFenced: the holder is not trusted any more ([Queue.Fence]), and another attempt can begin at Deadline.
+	JobFenced
 	// JobSettled: the job is over with Outcome.
 	JobSettled
 )
 
 func (k Kind) String() string {
-	return [...]string{"enqueued", "leased", "started", "requeued", "parked", "resumed", "stopping", "settled"}[k]
+	return [...]string{"enqueued", "leased", "started", "requeued", "parked", "resumed", "stopping", "fenced", "settled"}[k]
 }
 
 // Cause of a change.
@@ -40,6 +42,8 @@ const (
 	CauseCaller Cause = ""
 	// CauseExpired: the lease was not renewed within its TTL.
 	CauseExpired Cause = "expired"
+	// CauseFenced: the lease has run out after its runner was fenced.
+	CauseFenced Cause = "fenced"
 	// CauseRestart: the lease was not renewed within the TTL that it got when the coordinator started.
 	CauseRestart Cause = "coordinator_restart"
 	// CauseStartTimeout: the lease was not acknowledged as started in time. Its runner is degraded.
@@ -74,7 +78,7 @@ type Event struct {
 	// Cause and Reason say why, to programs and to people.
 	Cause  Cause
 	Reason string
-	// Deadline of being queued, on the coordinator's clock; zero unless State is Queued.
+	// Deadline of being queued, on the coordinator's clock, or of a lease that was fenced; zero in any other change.
 	Deadline time.Time
 	// RetryAt is when a requeued job can be leased again; zero if that is now.
 	RetryAt time.Time

@@ -43,6 +43,8 @@ const (
 	WhyRunning Why = "running"
 	// WhyAway: it is leased and started, and its runner is not there. Until the lease ends the runner may come back.
 	WhyAway Why = "away"
+	// WhyFenced: it is leased, and its runner was fenced. It can be leased again when the lease has run out.
+	WhyFenced Why = "fenced"
 	// WhyStopping: it is leased, and the runner has been asked to stop it.
 	WhyStopping Why = "stopping"
 	// WhySettled: it is over.
@@ -142,6 +144,9 @@ func because(what, reason string) string {
 
 func (o *owner) explainLive(x *Explanation, l *live) {
 	switch {
+	case l.fenced:
+		x.Why, x.Sentence = WhyFenced, fmt.Sprintf("runner %s, which has attempt %d, was revoked; the attempt is given up at %s",
+			x.Runner, x.Attempt, at(l.due()).Format(time.RFC3339))
 	case l.stop != OutcomeNone:
 		x.Why, x.Sentence = WhyStopping, because(fmt.Sprintf("runner %s has been asked to stop attempt %d", x.Runner, x.Attempt), l.reason)
 	case l.held:

@@ -146,6 +146,22 @@ func TestP9_F9_Explain(t *testing.T) {
 			time.Sleep(31 * time.Second)
 		}, lease.Explanation{State: lease.Leased, Why: lease.WhyAway, Runner: "r1", Attempt: 1,
 			Sentence: "runner r1, which has attempt 1, is not connected; the attempt is given up at 2000-01-01T00:01:00Z"}},
+		{"fenced", func(t *testing.T, q *lease.Queue) {
+			enqueue(t, q, job("j"))
+			start(t, q, take(t, q, plain("r1")))
+			if err := q.Fence(t.Context(), "r1"); err != nil {
+				t.Fatal(err)
+			}
+		}, lease.Explanation{State: lease.Leased, Why: lease.WhyFenced, Runner: "r1", Attempt: 1,
+			Sentence: "runner r1, which has attempt 1, was revoked; the attempt is given up at 2000-01-01T00:01:00Z"}},
+		{"fenced before its start", func(t *testing.T, q *lease.Queue) {
+			enqueue(t, q, job("j"))
+			take(t, q, plain("r1"))
+			if err := q.Fence(t.Context(), "r1"); err != nil {
+				t.Fatal(err)
+			}
+		}, lease.Explanation{State: lease.Leased, Why: lease.WhyFenced, Runner: "r1", Attempt: 1,
+			Sentence: "runner r1, which has attempt 1, was revoked; the attempt is given up at 2000-01-01T00:00:30Z"}},
 		{"held", func(t *testing.T, q *lease.Queue) {
 			enqueue(t, q, job("j"))
 			if err := q.ParkLease(t.Context(), take(t, q, plain("r1")).Ref, "may I?"); err != nil {

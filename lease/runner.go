@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -129,15 +131,29 @@ func (q *Queue) RemoveRunner(ctx context.Context, id string) error {
 }
 
 // Fence ends the trust in a runner whose credential was revoked: its renewals and results are refused as stale from now.
-// Its jobs are given away only when its leases' deadlines pass, by which it must have frozen them.
+// Its jobs are given away only when its leases' deadlines pass, by which it must have frozen them. Each is told of as
+// JobFenced; a hook's error is returned, and the fence holds.
 func (q *Queue) Fence(ctx context.Context, id string) error {
-	return q.do(ctx, func(*sqlite.Tx) error {
-		if r := q.owner.runners[id]; r != nil {
-			for l := range r.live {
-				l.fenced, l.seen = true, never
-			}
+	return q.do(ctx, func(tx *sqlite.Tx) error {
+		r := q.owner.runners[id]
+		if r == nil {
+			return nil
 		}
-		return nil
+		var news []*live
+		for l := range r.live {
+			if !l.fenced {
+				news = append(news, l)
+			}
+			l.fenced, l.seen = true, never
+		}
+		slices.SortFunc(news, func(a, b *live) int { return cmp.Compare(a.seq, b.seq) })
+		var errs []error
+		for _, l := range news {
+			ev := q.owner.liveEvent(JobFenced, l)
+			ev.Deadline = at(l.due())
+			errs = append(errs, q.owner.change(tx, &ev, nil, func(*sqlite.Tx) error { return nil }))
+		}
+		return errors.Join(errs...)
 	})
 }
 

@@ -410,17 +410,28 @@ func TestP3_StalledCoordinatorForgives(t *testing.T) {
 	})
 }
 
-// TestF35_FencedRunner revokes a runner while its job runs: nothing it says counts from then on, and its job is given away
-// only when its lease has run out.
+// TestF35_FencedRunner revokes a runner while its job runs: nothing it says counts from then on, that is told at once, and
+// its job is given away only when its lease has run out.
 func TestF35_FencedRunner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := openQueue(t, openDB(t), lease.Config{})
+		var told []lease.Event
+		q := openQueue(t, openDB(t), lease.Config{OnChange: func(_ *sqlite.Tx, ev *lease.Event) error {
+			if ev.Kind == lease.JobFenced || ev.Kind == lease.JobRequeued {
+				told = append(told, *ev)
+			}
+			return nil
+		}})
 		enqueue(t, q, job("j1"))
 		l := take(t, q, plain("r1"))
 		start(t, q, l)
-		if err := q.Fence(t.Context(), "r1"); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if err := q.Fence(t.Context(), "r1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(told) != 1 || told[0].Job != "j1" || told[0].Runner != "r1" || told[0].State != lease.Leased || !told[0].Deadline.Equal(time.Now().Add(time.Minute)) {
+			t.Errorf("told of the fence: %+v", told)
 		}
 		answers, err := q.Renew(t.Context(), "r1", []lease.Ref{l.Ref})
 		if err != nil || answers[0].Verdict != lease.Stale {
@@ -435,5 +446,71 @@ func TestF35_FencedRunner(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		wantState(t, q, "j1", lease.Queued, lease.OutcomeNone)
+		if last := told[len(told)-1]; last.Kind != lease.JobRequeued || last.Cause != lease.CauseFenced || last.Failures != 1 {
+			t.Errorf("told of the end: %+v", last)
+		}
+	})
+}
+
+// TestF35_FencedBeforeTheStart revokes a runner that has taken a job and not begun it: its acknowledgement comes too late,
+// and the job is free when the time for it has passed.
+func TestF35_FencedBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, openDB(t), lease.Config{})
+		enqueue(t, q, job("j1"))
+		l := take(t, q, plain("r1"))
+		if err := q.Fence(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := lease.IsStale(q.Started(t.Context(), l.Ref)); !ok {
+			t.Error("the start of a fenced lease was acknowledged")
+		}
+		time.Sleep(30*time.Second - time.Nanosecond)
+		synctest.Wait()
+		wantState(t, q, "j1", lease.Leased, lease.OutcomeNone)
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		wantState(t, q, "j1", lease.Queued, lease.OutcomeNone)
+	})
+}
+
+// TestF35_CancelOfAFencedLease settles at once: there is nobody to wait for.
+func TestF35_CancelOfAFencedLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, openDB(t), lease.Config{})
+		enqueue(t, q, job("j1"))
+		start(t, q, take(t, q, plain("r1")))
+		if err := q.Fence(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		if settled, err := q.Cancel(t.Context(), "j1", "a typo"); !settled || err != nil {
+			t.Errorf("cancel: settled %v, %v", settled, err)
+		}
+		wantState(t, q, "j1", lease.Settled, lease.Cancelled)
+	})
+}
+
+// TestF35_FenceHoldsWithoutItsRecord: a hook that cannot write the news of it down takes nothing of the fence away.
+func TestF35_FenceHoldsWithoutItsRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("no")
+		q := openQueue(t, openDB(t), lease.Config{OnChange: func(_ *sqlite.Tx, ev *lease.Event) error {
+			if ev.Kind == lease.JobFenced {
+				return refused
+			}
+			return nil
+		}})
+		enqueue(t, q, job("j1"))
+		l := take(t, q, plain("r1"))
+		start(t, q, l)
+		if err := q.Fence(t.Context(), "r1"); !errors.Is(err, refused) {
+			t.Errorf("fence: %v, want the hook's error", err)
+		}
+		if _, ok := lease.IsStale(q.Settle(t.Context(), l.Ref, lease.Result{Outcome: lease.Succeeded})); !ok {
+			t.Error("the result of a fenced lease was taken")
+		}
 	})
 }

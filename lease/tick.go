@@ -99,7 +99,10 @@ func (o *owner) expire(tx *sqlite.Tx, l *live, now int64) error {
 	case !l.started:
 		rel.counted, rel.unstarted = false, true
 	}
-	if rel.cause == CauseExpired && l.restored {
+	switch {
+	case l.fenced:
+		rel.cause, rel.reason = CauseFenced, "its runner was revoked"
+	case rel.cause == CauseExpired && l.restored:
 		rel.cause, rel.reason = CauseRestart, "the runner did not come back after the coordinator restarted"
 	}
 	r := l.runner

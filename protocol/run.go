@@ -272,6 +272,8 @@ const (
 	RunSuspended  = "suspended"
 	RunResumed    = "resumed"
 	RunCancelling = "cancelling"
-	RunSettled    = "settled"
-	RunLateResult = "late_result"
+	// RunRunnerRevoked: the runner that has the attempt is not trusted any more. The attempt is given up when its lease ends.
+	RunRunnerRevoked = "runner_revoked"
+	RunSettled       = "settled"
+	RunLateResult    = "late_result"
 )

@@ -201,6 +201,33 @@ func TestF35_RevokedWhileItWorks(t *testing.T) {
 		t.Error("a revoked runner's word about its lease was taken")
 	}
 	w.tells(id, "running, 1 active")
+	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.Why != lease.WhyFenced {
+		t.Errorf("the run is %s (%s), %v", x.Why, x.Sentence, err)
+	}
+}
+
+// TestF35_RevokedBetweenLeaseAndStart: a runner that is revoked after it was given a run
+// and before it has said that it begins may not begin.
+func TestF35_RevokedBetweenLeaseAndStart(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	offer := m.pull("r1")
+	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", mac.Runner.ID); !ok || err != nil {
+		t.Fatalf("revoke: %v, %v", ok, err)
+	}
+	if standing, err := offer.Started(w.ctx()); err == nil && standing == link.Stands {
+		t.Error("the start was acknowledged")
+	}
+	var revoked *link.RevokedError
+	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
+		t.Errorf("the session ended with %v", err)
+	}
+	w.tells(id, "queued, 1 active")
+	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.Why != lease.WhyFenced {
+		t.Errorf("the run waits because %s (%s), %v", x.Why, x.Sentence, err)
+	}
 }
 
 // TestF35_RevokeRacesHello: whichever comes first, a runner that was revoked has no

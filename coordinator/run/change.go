@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
@@ -28,10 +29,24 @@ func (s *Service) OnChange(tx *sqlite.Tx, ev *lease.Event) error {
 		return s.resumed(tx, ev)
 	case lease.JobStopping:
 		return s.event(tx, ev, protocol.RunCancelling, ev.Reason)
+	case lease.JobFenced:
+		return s.fenced(tx, ev)
 	case lease.JobSettled:
 		return s.settled(tx, ev)
 	}
 	return nil
+}
+
+// fenced notes that the run's runner was revoked. The attempt is active until it is given up.
+func (s *Service) fenced(tx *sqlite.Tx, ev *lease.Event) error {
+	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+		r.UpdatedAt = protocol.At(ev.At)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.event(tx, ev, protocol.RunRunnerRevoked, fmt.Sprintf("runner %s was revoked; attempt %d is given up at %s", ev.Runner, ev.Attempt, ev.Deadline.Format(time.RFC3339)))
 }
 
 func (s *Service) event(tx *sqlite.Tx, ev *lease.Event, kind, message string) error {
@@ -74,6 +89,8 @@ func causeSentence(ev *lease.Event) string {
 	switch ev.Cause {
 	case lease.CauseExpired:
 		return fmt.Sprintf("runner %s did not renew its lease in time", ev.Runner)
+	case lease.CauseFenced:
+		return fmt.Sprintf("runner %s was revoked while it had the run", ev.Runner)
 	case lease.CauseRestart:
 		return fmt.Sprintf("runner %s did not come back after the coordinator was restarted", ev.Runner)
 	case lease.CauseStartTimeout:

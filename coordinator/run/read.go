@@ -234,7 +234,7 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 		pl.Phase, pl.Unit = "starting", x.Runner
 	case lease.WhyRunning, lease.WhyStopping:
 		pl.Phase, pl.Unit = "running", x.Runner
-	case lease.WhyAway:
+	case lease.WhyAway, lease.WhyFenced:
 		pl.Phase, pl.Unit, pl.BlockedReason = "running", x.Runner, x.Sentence
 	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused:
 		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)

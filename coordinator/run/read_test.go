@@ -60,6 +60,12 @@ func TestP9_WhyItWaits(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, phase: "running", blocked: "runner RNR, which has attempt 1, is not connected; the attempt is given up at 2000-01-01T00:01:00Z", noDeadline: true},
+		"revoked": {target: self, do: func(w *world, id string, mac Holder) {
+			w.begin(mac)
+			if err := w.q.Fence(w.t.Context(), mac.Runner.ID); err != nil {
+				w.t.Fatal(err)
+			}
+		}, phase: "running", blocked: "runner RNR, which has attempt 1, was revoked; the attempt is given up at 2000-01-01T00:01:00Z", noDeadline: true},
 		"stopping": {target: self, do: func(w *world, id string, mac Holder) { w.begin(mac); w.cancel(id) }, phase: "running", blocked: "asked to stop", noDeadline: true},
 		"settled":  {target: self, do: func(w *world, id string, mac Holder) { w.cancel(id) }, phase: "dead", noDeadline: true},
 		"requeued": {target: self, do: func(w *world, id string, mac Holder) {
@@ -100,7 +106,7 @@ func TestP9_WhyItWaits(t *testing.T) {
 				if pl.Phase != row.phase || view.Status != r.Status {
 					t.Errorf("phase %s, status %s; want %s, %s", pl.Phase, view.Status, row.phase, r.Status)
 				}
-				if blocked := row.phase == "blocked" || row.phase == "queued" || name == "away"; blocked != (pl.BlockedReason != "") || blocked && pl.BlockedReason != r.Placement.BlockedReason {
+				if blocked := row.phase == "blocked" || row.phase == "queued" || name == "away" || name == "revoked"; blocked != (pl.BlockedReason != "") || blocked && pl.BlockedReason != r.Placement.BlockedReason {
 					t.Errorf("the placement says %q, the record %q", pl.BlockedReason, r.Placement.BlockedReason)
 				}
 				if (pl.QueueDeadline == nil) != row.noDeadline {

@@ -83,7 +83,7 @@ func TestP2_P8_WhatAResultDoes(t *testing.T) {
 			}
 		}, result: passed(true), done: Late, gone: true,
 			want: []string{"running attempt 1", "1 active +result late",
-				started + ", late_result 1 (the result of a superseded attempt arrived; it is kept as evidence and changes nothing)"}},
+				started + ", runner_revoked 1 (runner mac was revoked; attempt 1 is given up at 2000-01-01T00:01:00Z), late_result 1 (the result of a superseded attempt arrived; it is kept as evidence and changes nothing)"}},
 		"late: given back, and then a result": {before: func(w *world, h Holder, l lease.Lease) { w.giveBack(l.Ref, "draining") },
 			result: broke(protocol.ClassInfra, protocol.ReasonDrained, true), done: Late,
 			want: []string{"queued attempt 1", "1 released: draining +result late",

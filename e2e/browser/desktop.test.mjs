@@ -145,7 +145,7 @@ test('Connect this device in the dashboard opens the app by a link; revoked ther
   await work(api, window, runner.id, 'linked-job')
 
   // Revoked while a job runs: it ends here, and goes on nowhere.
-  await api('POST', '/runs', { ...scripted('endless', 'say begun\nrun sleep 600'), runtime: runner.target })
+  const { runId } = await api('POST', '/runs', { ...scripted('endless', 'say begun\nrun sleep 600'), runtime: runner.target })
   await window.getByRole('article', { name: 'endless' }).waitFor()
   await until('it to work', () => desk.working().length > 0)
   await page.locator('tr', { hasText: runner.label }).click()
@@ -157,6 +157,8 @@ test('Connect this device in the dashboard opens the app by a link; revoked ther
   await window.look('revoked')
   await until('its processes to end', () => desk.working().length === 0)
   await page.getByRole('heading', { name: 'No machine is connected' }).waitFor()
+  await page.goto(new URL(`/ui/runs/${runId}`, page.url()).href)
+  await page.getByRole('region', { name: 'What it waits for' }).getByText(`runner ${runner.id}, which has attempt 1, was revoked; the attempt is given up at`).waitFor()
   await window.getByRole('button', { name: 'Remove' }).click()
   await window.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click()
   await window.getByRole('heading', { name: 'Let this computer take your runs' }).waitFor()

@@ -36,7 +36,7 @@ function Part({ title, note, children }: { title: string; note?: ReactNode; chil
   )
 }
 
-const kindTone: Record<string, string> = { submitted: 'mute', leased: 'active', started: 'active', requeued: 'warn', suspended: 'hold', resumed: 'active', cancelling: 'warn', settled: 'good', late_result: 'warn' }
+const kindTone: Record<string, string> = { submitted: 'mute', leased: 'active', started: 'active', requeued: 'warn', suspended: 'hold', resumed: 'active', cancelling: 'warn', runner_revoked: 'warn', settled: 'good', late_result: 'warn' }
 
 function Life({ run, live }: { run: Run; live: RunEvent[] }) {
   const { data, error, refetch } = useQuery(runEventsQuery(run.id))

@@ -16,7 +16,7 @@ import { useTitle } from '../pages/title'
 import { Took, where } from '../pages/Runs'
 import { Ago, Button, Confirm, CopyButton, ErrorNote, RunBadge, Skeleton } from '../ui/parts'
 import { toast } from '../ui/toast'
-import { Decide, FailureCard, Scores, Waiting } from './cards'
+import { Decide, FailureCard, Scores, Underway, Waiting } from './cards'
 import { curlOf } from './curl'
 import { Overview } from './Overview'
 import { LiveRun } from './live'
@@ -99,6 +99,7 @@ function Loaded({ run }: { run: Run }) {
       <Header run={run} live={live} />
       {run.status === 'suspended' && <Decide run={run} />}
       {run.status === 'queued' && <Waiting run={run} />}
+      {run.status === 'running' && run.placement?.blockedReason && <Underway reason={run.placement.blockedReason} />}
       {run.failure && <FailureCard run={run} failure={run.failure} />}
       {(run.scores?.length ?? 0) > 0 && <Scores run={run} />}
       <div className="card run-evidence">

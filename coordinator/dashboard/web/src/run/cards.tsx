@@ -1,6 +1,6 @@
 /** What stands between the head of a run and its evidence: what it waits for, why it failed, how it was judged. */
 import { useQuery } from '@tanstack/react-query'
-import { CheckCircle2, ChevronRight, CircleDashed, Hand, Hourglass, TriangleAlert, XCircle } from 'lucide-react'
+import { CheckCircle2, ChevronRight, CircleDashed, Hand, Hourglass, TriangleAlert, Unplug, XCircle } from 'lucide-react'
 import { useState } from 'react'
 import { useMay } from '../app/session'
 import { change, seg } from '../data/client'
@@ -83,6 +83,16 @@ export function Waiting({ run }: { run: Run }) {
           </span>
         )}
       </div>
+    </section>
+  )
+}
+
+/** What is wrong with the attempt that is under way: its runner is not there, was revoked, or was asked to stop it. */
+export function Underway({ reason }: { reason: string }) {
+  return (
+    <section className="note" aria-label="What it waits for">
+      <Unplug size={16} className="ink-warn" aria-hidden />
+      <span className="grow wrap">{visible(reason)}.</span>
     </section>
   )
 }
