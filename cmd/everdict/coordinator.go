@@ -97,6 +97,7 @@ func rotateSecretsKey(ctx context.Context, o cli.CoordinatorOptions) (secret.Rot
 type server struct {
 	*coordinator.Coordinator
 	listener net.Listener
+	profiles func() // ends their socket
 }
 
 // open takes the port before the data directory: of two mistakes the port is the
@@ -110,8 +111,13 @@ func open(ctx context.Context, o cli.CoordinatorOptions, config func(url string)
 		return nil, cli.Advise(fmt.Errorf("listen on %s: %w", o.Listen, err),
 			"if that is a coordinator, use it; else choose another address, or 0 for a free port: --listen 127.0.0.1:0")
 	}
+	profiles, err := serveProfiles(ctx, o.DebugSocket)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	c, err := coordinator.Open(ctx, config(here(listener)))
 	if err != nil {
+		profiles()
 		err = errors.Join(err, listener.Close())
 		var held *sqlite.HeldError
 		if errors.As(err, &held) {
@@ -123,7 +129,7 @@ func open(ctx context.Context, o cli.CoordinatorOptions, config func(url string)
 		}
 		return nil, err
 	}
-	return &server{c, listener}, nil
+	return &server{c, listener, profiles}, nil
 }
 
 func (s *server) url() string { return "http://" + s.listener.Addr().String() }
@@ -138,7 +144,10 @@ func here(l net.Listener) string {
 }
 
 // Close gives up a server that was not served.
-func (s *server) Close() error { return errors.Join(s.Coordinator.Close(), s.listener.Close()) }
+func (s *server) Close() error {
+	s.profiles()
+	return errors.Join(s.Coordinator.Close(), s.listener.Close())
+}
 
 // bootstrap shows the first admin key, once, where keys are asked for.
 func (s *server) bootstrap(ctx context.Context, o cli.CoordinatorOptions) error {
@@ -154,6 +163,7 @@ func (s *server) bootstrap(ctx context.Context, o cli.CoordinatorOptions) error 
 
 // serve serves until ctx ends; hurry cuts the drain short.
 func (s *server) serve(ctx context.Context, hurry <-chan struct{}) error {
+	defer s.profiles()
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, s.listener, drainGrace) }()
 	select {

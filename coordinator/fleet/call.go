@@ -49,7 +49,7 @@ func (p *pool) call(ctx context.Context, width chan struct{}, end callEnd, do fu
 		select {
 		case width <- struct{}{}:
 			bounded, cancel := context.WithTimeout(ctx, callBound)
-			do(bounded, &end)
+			labelled(bounded, "call", func(ctx context.Context) { do(ctx, &end) })
 			cancel()
 			<-width
 		case <-ctx.Done():

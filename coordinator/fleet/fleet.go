@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,13 +119,22 @@ type counted struct {
 }
 
 // look looks once and counts it.
-func (c *counted) look(pass func() time.Duration) time.Duration {
+func (c *counted) look(ctx context.Context, pass func(context.Context) time.Duration) time.Duration {
 	began := time.Now()
 	defer func() {
 		c.n.Add(1)
 		c.nanos.Add(int64(time.Since(began)))
 	}()
-	return pass()
+	var next time.Duration
+	labelled(ctx, "look", func(ctx context.Context) { next = pass(ctx) })
+	return next
+}
+
+// labelled does something that a CPU profile shows under the label "fleet": "look" is
+// comparing what is wanted with what is seen, "watch" hearing from a cluster, "call"
+// launching and removing.
+func labelled(ctx context.Context, what string, do func(context.Context)) {
+	pprof.Do(ctx, pprof.Labels("fleet", what), do)
 }
 
 // Looks is how often pools were looked at, and how long that took with waiting for their

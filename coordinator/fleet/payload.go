@@ -116,6 +116,7 @@ func (l *look) out(ctx context.Context, u seen, job lease.JobState, current *clu
 		case t == nil && waited < l.cfg.TokenLife:
 			m.trouble = time.Time{}
 			l.due(m.awaited.Add(l.cfg.TokenLife))
+			l.begins(&u.Unit)
 		case t == nil:
 			l.revoke(ctx, u, job, &Trouble{Cause: CauseStart, Message: fmt.Sprintf("it did not start within %v", l.cfg.TokenLife)})
 		case t.Final:

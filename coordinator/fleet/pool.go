@@ -136,7 +136,7 @@ func (p *pool) run(ctx context.Context) {
 		case <-p.kicked:
 		case <-timer.C:
 		}
-		next := p.looks.look(func() time.Duration { return p.pass(ctx) })
+		next := p.looks.look(ctx, p.pass)
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():
@@ -178,7 +178,7 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	c := &cluster{Provider: provider, spec: spec, stop: stop, over: make(chan struct{})}
 	go func() {
 		defer close(c.over)
-		c.err = provider.Watch(watching, p.kick)
+		labelled(watching, "watch", func(ctx context.Context) { c.err = provider.Watch(ctx, p.kick) })
 		p.kick()
 	}()
 	p.clusters = append(p.clusters, c)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -21,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/pprof/profile"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +45,7 @@ type bench struct {
 	*testing.B
 	p     *house.Process
 	api   *client.Client
+	debug string // the coordinator's socket for profiles
 	ns    string
 	calls atomic.Int64
 }
@@ -53,10 +56,10 @@ func benching(b *testing.B) *bench {
 	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/everdict").CombinedOutput(); err != nil {
 		b.Fatalf("build everdict: %v: %s", err, out)
 	}
-	k := &bench{B: b, ns: namespace(b, true)}
+	k := &bench{B: b, ns: namespace(b, true), debug: filepath.Join(b.TempDir(), "debug.sock")}
 	address := house.FreeAddress(b)
 	url := "http://" + address
-	k.p = house.Coordinator(b, binary, address, "--runner-url="+url, "--kube-host-network", "--kube-image-pull-policy=Never")
+	k.p = house.Coordinator(b, binary, address, "--runner-url="+url, "--debug-socket="+k.debug, "--kube-host-network", "--kube-image-pull-policy=Never")
 	var err error
 	if k.api, err = client.New(client.Config{BaseURL: url, Retries: -1}); err != nil {
 		b.Fatal(err)
@@ -167,6 +170,30 @@ func (k *bench) looking() float64 {
 		k.Fatalf("metrics have no%s: %v", name, err)
 	}
 	return seconds
+}
+
+// profile is what the fleet takes of a core for a while, in percent, by what it does: the
+// label "fleet" of a CPU profile.
+func (k *bench) profile(d time.Duration) (map[string]float64, error) {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", k.debug)
+	}}}
+	resp, err := c.Get(fmt.Sprintf("http://everdict/debug/pprof/profile?seconds=%d", int(d.Seconds())))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	p, err := profile.Parse(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("profile (%s): %w", resp.Status, err)
+	}
+	shares := map[string]float64{}
+	for _, s := range p.Sample {
+		for _, what := range s.Label["fleet"] {
+			shares[what] += 100 * float64(s.Value[1]) / float64(p.DurationNanos) // nanoseconds on a core
+		}
+	}
+	return shares, nil
 }
 
 // over measures the coordinator for a while: its share of a core in percent, and its
@@ -473,10 +500,22 @@ func BenchmarkLongQueue(b *testing.B) {
 		k.submit("cluster", n)
 		time.Sleep(5 * time.Second)
 		before, looks := k.done("cluster", n), k.looking()
+		var profiled errgroup.Group
+		var shares map[string]float64
+		profiled.Go(func() (err error) {
+			shares, err = k.profile(2 * window)
+			return err
+		})
 		share, calls = k.over(2 * window)
 		b.ReportMetric(100*(k.looking()-looks)/(2*window).Seconds(), "looks-working-%")
 		ended := k.done("cluster", n) - before
 		b.ReportMetric(share, "cpu-working-%")
+		if err := profiled.Wait(); err != nil {
+			k.Fatal(err)
+		}
+		for what, share := range shares {
+			b.ReportMetric(share, what+"-cpu-working-%")
+		}
 		b.ReportMetric(float64(calls)/float64(ended), "calls/run")
 		b.ReportMetric(float64(ended), "runs-in-60s")
 	}

@@ -207,6 +207,54 @@ func TestF17_TheNodeIsLost(t *testing.T) {
 	noUnits(t, ns)
 }
 
+// TestF17_ANodeIsLostBeforeThePodBegins: Pods are bound to a node whose kubelet has just
+// died. The cluster says nothing of them for minutes. Their runs say what is wrong as soon as
+// the cluster knows of the node, or, with a credential that may not ask for nodes, when
+// nobody has taken the Pod; they go elsewhere, here to the same node when it is back.
+func TestF17_ANodeIsLostBeforeThePodBegins(t *testing.T) {
+	var spec protocol.RuntimeSpec
+	h, ns := launching(t, patient, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { spec = *s })
+	secret(t, h, "narrow-config", withToken(t, launcher(t, ns)))
+	spec.ID, spec.KubeconfigSecret = "narrow", "narrow-config"
+	register(t, h, spec)
+	kubelet := partOf(t, "kubelet")
+	kubelet.kill()
+	lost := map[string]string{"cluster": "not ready: NodeStatusUnknown", "narrow": "its kubelet has not taken the Pod for 3"}
+	ids := map[string]string{}
+	for runtime := range lost {
+		req := on("say done")
+		req.Runtime = runtime
+		ids[runtime] = h.Submit(req)
+	}
+	for runtime, id := range ids {
+		house.Eventually(t, "the Pod of "+runtime+" has a node", func() bool {
+			pods, err := unitPods(t.Context(), kubernetesClient(t), ns, fleet.UnitName(id, 1))
+			return err == nil && len(pods) == 1 && pods[0].Spec.NodeName != ""
+		})
+	}
+	for runtime, id := range ids {
+		var first protocol.Attempt
+		h.Until(id, "its attempt is lost with the node", func(protocol.Run) bool {
+			all, err := h.Client.Attempts(t.Context(), id)
+			if err != nil || len(all) == 0 || all[0].Outcome == protocol.AttemptActive {
+				return false
+			}
+			first = all[0]
+			return true
+		})
+		if !strings.Contains(first.Message, lost[runtime]) {
+			t.Errorf("the attempt on %s is %s: %s; want %q", runtime, first.Outcome, first.Message, lost[runtime])
+		}
+	}
+	kubelet.start()
+	for runtime, id := range ids {
+		if run := h.Settled(id); run.Status != protocol.StatusSucceeded || run.Attempt < 2 {
+			t.Errorf("the run on %s is %s, attempt %d, %+v; want it done at another attempt", runtime, run.Status, run.Attempt, run.Failure)
+		}
+	}
+	noUnits(t, ns)
+}
+
 func ready(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {

@@ -55,7 +55,7 @@ hurries.`,
 			return a.served(cmd.Context(), a.hooks.Coordinator(cmd.Context(), o))
 		},
 	}
-	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.LogLevel, config.LogFormat}, slices.Concat(sessionKeys, leaseKeys, launchKeys)...)...)
+	config.Bind(cmd.Flags(), a.schema, append([]string{config.DataDir, config.Listen, config.RequireAuth, config.InsecureListen, config.DebugSocket, config.LogLevel, config.LogFormat}, slices.Concat(sessionKeys, leaseKeys, launchKeys)...)...)
 	cmd.AddCommand(a.rotateSecretsKeyCommand())
 	return cmd
 }
@@ -107,6 +107,11 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	}
 	if o.DataDir, err = filepath.Abs(a.cfg.String(config.DataDir)); err != nil {
 		return o, err
+	}
+	if path := a.cfg.String(config.DebugSocket); path != "" {
+		if o.DebugSocket, err = filepath.Abs(path); err != nil {
+			return o, err
+		}
 	}
 	if err := a.secretsKeys(&o); err != nil {
 		return o, err

@@ -51,6 +51,8 @@ type CoordinatorOptions struct {
 	Listen                    string
 	RequireAuth               bool
 	InsecureListenWithoutAuth bool
+	// DebugSocket is where profiles are served; empty: nowhere.
+	DebugSocket string
 	// SecretsKey is a key as secret.ParseKey reads it; empty: the key file in DataDir.
 	// SecretsOldKeys sealed secrets before.
 	SecretsKey     string

@@ -62,6 +62,7 @@ const (
 	Listen            = "coordinator.listen"
 	RequireAuth       = "coordinator.require_auth"
 	InsecureListen    = "coordinator.insecure_listen_without_auth"
+	DebugSocket       = "coordinator.debug_socket"
 	SessionIdle       = "coordinator.session_idle"
 	SessionLife       = "coordinator.session_life"
 	TrustedProxies    = "coordinator.trusted_proxies"
@@ -137,6 +138,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{Listen, "listen", "EVERDICT_LISTEN", String, "127.0.0.1:8787", false, "address to listen on"},
 		{RequireAuth, "require-auth", "EVERDICT_REQUIRE_AUTH", Bool, "false", false, "refuse requests without an API key"},
 		{InsecureListen, "insecure-listen-without-auth", "EVERDICT_INSECURE_LISTEN_WITHOUT_AUTH", Bool, "false", false, "listen beyond loopback although everybody who reaches the address can run commands here"},
+		{DebugSocket, "debug-socket", "EVERDICT_DEBUG_SOCKET", String, "", false, "path of a Unix socket, for this user alone, that serves profiles of the coordinator; empty: none"},
 		{SessionIdle, "session-idle", "EVERDICT_SESSION_IDLE", Duration, "12h", false, "how long a browser that does nothing stays signed in"},
 		{SessionLife, "session-life", "EVERDICT_SESSION_LIFE", Duration, "168h", false, "how long a browser stays signed in whatever it does"},
 		{TrustedProxies, "trusted-proxies", "EVERDICT_TRUSTED_PROXIES", List, "127.0.0.0/8,::1/128", false, "addresses of reverse proxies whose X-Forwarded headers are believed"},

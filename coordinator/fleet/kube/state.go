@@ -10,12 +10,14 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 )
 
-// units puts together what the cluster has for each unit.
-func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet.Unit {
+// units puts together what the cluster has for each unit. doubts are what is wrong with
+// the nodes of Pods that have not begun.
+func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event, doubts map[types.UID]*fleet.Trouble) []fleet.Unit {
 	type parts struct {
 		job  *batchv1.Job
 		pods []corev1.Pod
@@ -61,6 +63,9 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event) []fleet
 		u.State, u.Trouble = state(p.job, pod, p.said)
 		if pod != nil {
 			u.Node = pod.Spec.NodeName
+			if u.State == fleet.Pending && u.Trouble == nil {
+				u.Trouble = doubts[pod.UID]
+			}
 		}
 		list = append(list, u)
 	}

@@ -129,7 +129,7 @@ func TestTwoPodsOfAUnit(t *testing.T) {
 		"both run":                  {[]corev1.Pod{made("b", 2, running), made("a", 1, running)}, "b", fleet.Running},
 		"both are over":             {[]corev1.Pod{made("a", 1, refused), made("b", 2, refused)}, "b", fleet.Ended},
 	} {
-		if u := units(jobs, c.pods, nil); len(u) != 1 || u[0].State != c.state || u[0].Node != c.node {
+		if u := units(jobs, c.pods, nil, nil); len(u) != 1 || u[0].State != c.state || u[0].Node != c.node {
 			t.Errorf("%s: %+v, want one unit, %s, on %s", name, u, c.state, c.node)
 		}
 	}

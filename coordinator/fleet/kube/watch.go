@@ -64,7 +64,8 @@ func (p *provider) Watch(ctx context.Context, changed func()) error {
 // List implements fleet.Provider.
 func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	if w := p.watched.Load(); w != nil {
-		return units(all[batchv1.Job](w.jobs), all[corev1.Pod](w.pods), all[corev1.Event](w.events)), nil
+		pods := all[corev1.Pod](w.pods)
+		return units(all[batchv1.Job](w.jobs), pods, all[corev1.Event](w.events), p.bound.doubts(ctx, pods)), nil
 	}
 	o := metav1.ListOptions{LabelSelector: p.selector}
 	jobs, err := p.client.BatchV1().Jobs(p.namespace).List(ctx, o)
@@ -79,7 +80,7 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	if err != nil {
 		return nil, p.err("list events", err)
 	}
-	return units(jobs.Items, pods.Items, events.Items), nil
+	return units(jobs.Items, pods.Items, events.Items, p.bound.doubts(ctx, pods.Items)), nil
 }
 
 // all are copies of what a store has: the informers' own objects are shared.
