@@ -25,6 +25,7 @@ import (
 	"github.com/everdict/everdict/agent/executor"
 	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/agent/outbox"
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
@@ -372,7 +373,7 @@ func (r *Runner) open(ctx context.Context) error {
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
-		Hide:         append([]string{r.cfg.StateDir, lockDir()}, r.cfg.Hide...),
+		Hide:         append([]string{r.cfg.StateDir, private.Path()}, r.cfg.Hide...),
 		Certificates: certificates,
 		Keep:         r.cfg.Keep,
 		Log:          r.log,

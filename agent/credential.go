@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/protocol/link"
 )
 
@@ -96,21 +97,13 @@ func storeSecret(path, line string) error {
 	return nil
 }
 
-// lockDir is where the locks of credentials are. A job that held one would keep its runner from starting again.
-func lockDir() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
-}
-
 // lockCredential holds the credential for this process. The lock lies in one
 // place for the whole machine, named by its Identity, so that two state
-// directories with copies of one credential meet (F52).
+// directories with copies of one credential meet (F52). Jobs do not see that place: one
+// that held a lock would keep its runner from starting again.
 func lockCredential(credential link.Credential) (release func(), err error) {
-	dir := lockDir()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("agent: lock the credential: %w", err)
-	}
-	// Everybody can make a directory below /tmp: a link in it would have us write elsewhere.
-	if err := private(dir); err != nil {
+	dir, err := private.Dir()
+	if err != nil {
 		return nil, fmt.Errorf("agent: lock the credential: %w", err)
 	}
 	identity := ""

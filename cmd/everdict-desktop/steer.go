@@ -115,6 +115,9 @@ func printState(w io.Writer, s *control.State) error {
 	if err := jobs.Flush(); err != nil {
 		return err
 	}
+	if q := s.Question; q != nil {
+		fmt.Fprintf(w, "a link asks to connect this computer to %s as %s: everdict-desktop open, and answer it there\n", oneLine(q.Host), oneLine(q.Account.Subject))
+	}
 	for _, n := range s.Notices {
 		fmt.Fprintf(w, "%s: %s %s\n", n.Level, oneLine(n.Text), oneLine(n.Next))
 	}

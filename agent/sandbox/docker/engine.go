@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/client"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 )
 
@@ -130,7 +131,9 @@ func lay(dir, name, arch string) (string, error) {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil { // a service without a home
-			cache = filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid()))
+			if cache, err = private.Dir(); err != nil {
+				return "", fmt.Errorf("docker: lay out %s: %w", name, err)
+			}
 		}
 		dir = filepath.Join(cache, "everdict", "docker")
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package agent
+package private
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// private says what lets others put something into a directory.
-func private(dir string) error {
+// Check says what lets others put something into a directory.
+func Check(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/protocol/link"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestLockIsNotTakenInTheDirectoryOfAnother(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	dir, credential := lockDir(), link.Secret("rnr_of_this_test")
+	dir, credential := private.Path(), link.Secret("rnr_of_this_test")
 	lock := func() error {
 		release, err := lockCredential(credential)
 		if err == nil {

@@ -1,0 +1,22 @@
+// Package private has the directory for what a runner keeps where it has no directory of
+// its own: below that for temporary files, where anybody can make one of the same name first.
+package private
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Dir makes the directory of this user below that for temporary files, and refuses one
+// that others can write to.
+func Dir() (string, error) {
+	dir := Path()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return dir, Check(dir)
+}
+
+// Path is where Dir is.
+func Path() string { return filepath.Join(os.TempDir(), fmt.Sprintf("everdict-%d", os.Getuid())) }
