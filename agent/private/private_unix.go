@@ -19,7 +19,7 @@ func Check(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s is no directory: remove it", dir)
 	case !ok || int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s belongs to somebody else: remove it, or set TMPDIR to a directory of your own", dir)
+		return fmt.Errorf("%s belongs to somebody else: remove it", dir)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("others can write to %s (mode %03o): chmod 700 it", dir, info.Mode().Perm())
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/desktop/peer"
 )
 
@@ -35,8 +36,12 @@ func Acquire(path string) (*Instance, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("instance: %w", err)
 	}
-	if err := private(dir); err != nil {
-		return nil, err
+	err := private.Check(dir)
+	if err == nil { // one that was there may let others in
+		err = os.Chmod(dir, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("instance: %w", err)
 	}
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	held, err := lock.TryLock()

@@ -88,10 +88,17 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 func TestDirectoryIsForTheUserAlone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(short(t), "run")
-	if err := os.Mkdir(dir, 0o777); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := Acquire(filepath.Join(dir, "control.sock")); err == nil {
+		i.Close()
+		t.Error("a directory that others can write to was taken")
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	i, err := Acquire(filepath.Join(dir, "control.sock"))
