@@ -68,6 +68,7 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		r.refuse(offer, err)
 		return false
 	}
+	a.tenure.freeze = f.unconfirmed(r.timingNow().StartAck)
 	slot.request = protocol.NewID("req_")
 	r.start(a, offer.Payload, offer.Received, slot)
 	go r.acknowledge(offer, a)
@@ -131,14 +132,15 @@ func (r *Runner) start(a *attempt, job json.RawMessage, received time.Time, slot
 func (r *Runner) acknowledge(offer *link.Offer, a *attempt) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timingNow().StartAck)
 	defer cancel()
+	asked := time.Now()
 	standing, err := offer.Started(ctx)
-	if err != nil || a == nil || standing == link.Stands {
+	if err != nil || a == nil {
 		// An error says nothing about the attempt: the next heartbeat does.
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a.tenure.judge(verdict{standing: standing, reason: "the coordinator did not confirm the start", freezing: a.tenure.granted})
+	a.tenure.judge(verdict{standing: standing, reason: "the coordinator did not confirm the start", asked: asked, freezing: a.tenure.granted})
 }
 
 func (r *Runner) refuse(offer *link.Offer, why error) {

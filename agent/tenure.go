@@ -29,7 +29,7 @@ type tenure struct {
 	log  *slog.Logger
 	stop context.CancelCauseFunc // ends the executor
 	held func(bool)              // is told when the sandbox is held still and when it goes on
-	// granted is what the offer said; only run changes freeze.
+	// granted is what the offer said. freeze holds now; only run changes it.
 	granted, freeze freezing
 
 	compute  chan sandbox.ComputeHandle
@@ -40,6 +40,12 @@ type tenure struct {
 
 // freezing is when an attempt that is not renewed must stand still.
 type freezing struct{ ttl, margin time.Duration }
+
+// unconfirmed is the freezing of an attempt whose start the coordinator has not confirmed:
+// it gives the attempt away as early as startAck after the lease began.
+func (f freezing) unconfirmed(startAck time.Duration) freezing {
+	return freezing{ttl: min(f.ttl, startAck), margin: min(f.margin, startAck/2)}
+}
 
 // never is the freezing of an attempt that nobody has to renew: see Given.
 var never = freezing{}
@@ -159,7 +165,9 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		case v := <-t.verdicts:
 			switch v.standing {
 			case link.Stands:
-				renewed, t.freeze = v.asked, v.freezing
+				if t.freeze = v.freezing; v.asked.After(renewed) { // the answers to two questions can overtake each other
+					renewed = v.asked
+				}
 				overdue = t.late(renewed)
 				bound()
 			case link.Cancelled:

@@ -152,7 +152,8 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 		return nil, err
 	}
 	c.keys = auth.NewKeys(st, nil)
-	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { c.gateway.Revoked(id) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) },
+	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(ids ...string) { c.gateway.Revoked(ids...) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) },
+		MayRevoke: func(r protocol.Runner) error { return c.runs.MayRevoke(r) },
 		OnChanged: func(workspace, id string) { c.runs.RunnerChanged(workspace, id) }})
 	c.pairings = pairing.NewPairings(pairing.PairingsConfig{Runners: c.runners, NoDeviceCode: cfg.NoDeviceCode, Log: cfg.Log})
 	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runtimes: runtimes, Runners: c.runners, Evidence: c.evidence,
@@ -192,6 +193,9 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	c.gateway, err = gateway.New(gateway.Config{Queue: c.queue, Runs: c.runs, Runners: c.runners, Evidence: c.evidence,
 		Version: cfg.Version, Timing: cfg.Timing, Log: cfg.Log})
 	if err != nil {
+		return nil, err
+	}
+	if err := c.gateway.Recover(ctx); err != nil {
 		return nil, err
 	}
 	page, err := dashboard.Embedded(cfg.Version)

@@ -106,10 +106,14 @@ func TestF35_DeviceRevoked(t *testing.T) {
 			if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
 				t.Fatal(err)
 			}
-			if name == "running" {
-				said := h.Run(id).Placement.BlockedReason
-				if events := kinds(t, h, id); !strings.Contains(said, "was revoked") || !strings.Contains(events, protocol.RunRunnerRevoked) {
-					t.Errorf("the run says %q, and its life is %s, want that its runner was revoked, at once", said, events)
+			if row.until != nil {
+				run := h.Run(id)
+				if events := kinds(t, h, id); run.Status != protocol.StatusRunning || run.Suspended != nil ||
+					!strings.Contains(run.Placement.BlockedReason, "was revoked") || !strings.Contains(events, protocol.RunRunnerRevoked) {
+					t.Errorf("the run is %s and says %q, and its life is %s, want that its runner was revoked, at once", run.Status, run.Placement.BlockedReason, events)
+				}
+				if _, err := h.Client.Approve(t.Context(), id, protocol.Decision{}); err == nil {
+					t.Error("a question was answered that nobody asks any more")
 				}
 			}
 			var revoked *link.RevokedError

@@ -16,10 +16,11 @@
 //	queued   leased   a matching pull                 attempt (the epoch) + 1
 //	leased   queued   no Started within StartAck      start_timeout; counts against MaxUnstarted, not MaxAttempts
 //	leased   queued   no Renew within TTL             expired or coordinator_restart; counts if it had started
+//	leased   queued   either, and the runner fenced   fenced; counts as above
 //	leased   queued   GiveBack                        counts if the caller says so
 //	                                                  (after what counts as an attempt, RetryAt says when it can be leased again)
 //	leased   settled  Settle by the epoch that holds
-//	leased   settled  any of the three above          exhausted, or what a person asked for meanwhile
+//	leased   settled  any of the four above           exhausted, or what a person asked for meanwhile
 //	queued   settled  queue deadline                  unschedulable, with the sentence that Explain would have given
 //	any      settled  Cancel, Reject                  at once, unless a live holder must be asked to stop first
 //	queued   parked   Park (or enqueued so)           no deadline and no slot while parked
@@ -76,6 +77,7 @@
 //   - GiveBack, Retry: the job is queued at its old place, or has settled; the [Disposition] says which.
 //   - Cancel, Reject: settled, or the holder is being asked to stop; the first result says which.
 //   - Park, ParkLease, Resume: as the table says.
+//   - Fence: nothing that these runners say of a lease is taken any more, across restarts. Their leases run out.
 //   - Explain: the verdicts of the matcher that leases, on the state at that moment.
 //
 // # Order

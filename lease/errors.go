@@ -17,6 +17,8 @@ var (
 	ErrAlreadySettled = errors.New("lease: already settled by this attempt")
 	// ErrSuperseded ends a Pull when the same runner asks again with the same request id.
 	ErrSuperseded = errors.New("lease: pull superseded by a newer one with its request id")
+	// ErrFenced ends and refuses the pulls of a runner whose trust has ended ([Queue.Fence]).
+	ErrFenced = errors.New("lease: the runner was revoked")
 )
 
 // StaleError refuses an operation of an attempt that does not stand any more. What came with it is late evidence: keep

@@ -24,7 +24,8 @@ const (
 	JobResumed
 	// JobStopping: the holder is to end the attempt with the outcome Stop.
 	JobStopping
-	// JobFenced: the holder is not trusted any more ([Queue.Fence]), and another attempt can begin at Deadline.
+	// JobFenced: the holder is not trusted any more ([Queue.Fence]). The attempt is given up at Deadline, unless the queue
+	// finds that it did not run itself, and lengthens every lease.
 	JobFenced
 	// JobSettled: the job is over with Outcome.
 	JobSettled
@@ -42,7 +43,7 @@ const (
 	CauseCaller Cause = ""
 	// CauseExpired: the lease was not renewed within its TTL.
 	CauseExpired Cause = "expired"
-	// CauseFenced: the lease has run out after its runner was fenced.
+	// CauseFenced: the runner was fenced, or its lease has run out after that.
 	CauseFenced Cause = "fenced"
 	// CauseRestart: the lease was not renewed within the TTL that it got when the coordinator started.
 	CauseRestart Cause = "coordinator_restart"
@@ -93,20 +94,28 @@ type Hook func(tx *sqlite.Tx, ev *Event) error
 // Option of an operation that changes state.
 type Option func(*options)
 
-type options struct{ hook Hook }
+type options struct {
+	hook   Hook
+	proven bool
+}
 
 // With runs hook in the same transaction as the operation: both are on the disk, or neither.
 func With(hook Hook) Option {
 	return func(o *options) { o.hook = hook }
 }
 
-func hookOf(opts []Option) Hook {
-	if len(opts) == 0 {
-		return nil
-	}
+// Proven says that the caller knows by itself, and not by the word of the holder, that nothing of the attempt runs any
+// more: Settle, GiveBack and Retry end a fenced lease, too.
+func Proven() Option {
+	return func(o *options) { o.proven = true }
+}
+
+func hookOf(opts []Option) Hook { return optionsOf(opts).hook }
+
+func optionsOf(opts []Option) options {
 	var o options
 	for _, opt := range opts {
 		opt(&o)
 	}
-	return o.hook
+	return o
 }

@@ -18,6 +18,7 @@ type model struct {
 	seq    int
 	vtime  float64
 	finish map[string]float64
+	fenced map[string]bool // runners
 }
 
 type modelJob struct {
@@ -34,6 +35,7 @@ type modelJob struct {
 	seen                         time.Time        // zero: its runner is not there
 	started, held                bool
 	restored                     bool // not heard of since a restart
+	fenced                       bool // its runner was
 	stop, outcome                lease.Outcome
 	settledBy                    int64
 	terminal                     int // how many times it settled
@@ -41,7 +43,7 @@ type modelJob struct {
 }
 
 func newModel(cfg lease.Config, limits map[string]lease.Limit) *model {
-	return &model{cfg: cfg, limits: limits, jobs: map[string]*modelJob{}, finish: map[string]float64{}}
+	return &model{cfg: cfg, limits: limits, jobs: map[string]*modelJob{}, finish: map[string]float64{}, fenced: map[string]bool{}}
 }
 
 func (m *model) home(r lease.Runner) string {
@@ -155,7 +157,10 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 			j.grants, j.requests = map[int64]string{}, map[int64]string{}
 		}
 		j.grants[ev.Attempt] = ev.Runner
-		j.restored = false
+		if m.fenced[ev.Runner] {
+			return fmt.Errorf("leased to %s, which was fenced", ev.Runner)
+		}
+		j.restored, j.fenced = false, false
 		j.state, j.attempt, j.runner, j.started, j.held, j.stop = lease.Leased, ev.Attempt, r, false, false, lease.OutcomeNone
 		j.seen, j.leaseDeadline, j.startDeadline = ev.At, ev.At.Add(m.cfg.TTL), ev.At.Add(m.cfg.StartAck)
 	case lease.JobRequeued:
@@ -168,8 +173,11 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 		if ev.Cause == lease.CauseStartTimeout && j.started {
 			return fmt.Errorf("start timeout of a started attempt")
 		}
-		if (ev.Cause == lease.CauseRestart) != j.restored && (ev.Cause == lease.CauseRestart || ev.Cause == lease.CauseExpired) {
+		if (ev.Cause == lease.CauseRestart) != j.restored && !j.fenced && (ev.Cause == lease.CauseRestart || ev.Cause == lease.CauseExpired) {
 			return fmt.Errorf("cause %s, heard of since the restart: %t", ev.Cause, !j.restored)
+		}
+		if ev.Cause != lease.CauseCaller && (ev.Cause == lease.CauseFenced) != j.fenced {
+			return fmt.Errorf("cause %s, fenced: %t", ev.Cause, j.fenced)
 		}
 		failures := j.failures
 		m.count(j, ev)
@@ -214,6 +222,11 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 			return fmt.Errorf("a holder that is not there was asked to stop")
 		}
 		j.stop = ev.Stop
+	case lease.JobFenced:
+		if j.state != lease.Leased || j.fenced || !m.fenced[j.runner.ID] || !ev.Deadline.Equal(due()) {
+			return fmt.Errorf("fenced until %s while %s, due %s, fenced %t", ev.Deadline, j.state, due(), j.fenced)
+		}
+		j.fenced, j.seen = true, time.Time{}
 	case lease.JobSettled:
 		if err := m.settle(j, ev, due()); err != nil {
 			return err

@@ -29,7 +29,8 @@ type live struct {
 	started  bool
 	restored bool // read from disk, and its holder has not spoken since
 	held     bool
-	fenced   bool
+	fenced   bool // its runner is
+	told     bool // that it is fenced is on disk
 	stop     Outcome
 	reason   string
 	wake     int64 // its key in the heap: not later than due()
@@ -205,9 +206,9 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 		}
 		l := &live{entry: r.entry, lane: ln, token: r.token, request: r.request, started: r.startedAt != 0, held: r.held,
 			stop: r.stop, reason: r.reason, deadline: now + int64(o.cfg.TTL), startBy: now + int64(o.cfg.StartAck), seen: never,
-			restored: true}
+			fenced: r.fenced, told: r.fenced, restored: true}
 		if old := before[r.id]; old != nil && old.attempt == r.attempt {
-			l.deadline, l.startBy, l.seen, l.fenced, l.restored = old.deadline, old.startBy, old.seen, old.fenced, old.restored
+			l.deadline, l.startBy, l.seen, l.fenced, l.restored = old.deadline, old.startBy, old.seen, old.fenced || r.fenced, old.restored
 		}
 		o.addLive(l, o.runner(r.runner), o.home(r.home))
 	}

@@ -39,6 +39,7 @@ func TestP2_P3_P4_Model(t *testing.T) {
 				"renew":    w.renew,
 				"adopt":    w.adopt,
 				"leave":    w.leave,
+				"fence":    w.fence,
 				"person":   w.person,
 				"time":     w.advance,
 				"crash":    w.crash,
@@ -133,7 +134,7 @@ func (w *world) ask(runner, request string) {
 
 func (w *world) pull(t *rapid.T) {
 	w.n++
-	w.ask(rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner"), fmt.Sprintf("req_%d", w.n))
+	w.ask(w.runner(t), fmt.Sprintf("req_%d", w.n))
 }
 
 // repeatPull asks again with the request id of a lost answer: the same attempt must come, if it still stands.
@@ -144,8 +145,8 @@ func (w *world) repeatPull(t *rapid.T) {
 	i := rapid.IntRange(0, len(w.lost)-1).Draw(t, "lost")
 	h := w.lost[i]
 	w.lost = slices.Delete(w.lost, i, i+1)
-	if w.pulls[h.request] != nil {
-		t.Skip("it is being asked for")
+	if w.pulls[h.request] != nil || w.model.fenced[h.runner] {
+		t.Skip("it is being asked for, or nobody is there to ask")
 	}
 	stands := w.stands(h.Ref)
 	peeked, offered, err := w.q.PeekOffered(context.Background(), h.runner, h.request)
@@ -166,6 +167,9 @@ func (w *world) repeatPull(t *rapid.T) {
 	}
 }
 
+// runner is one that is trusted.
+func (w *world) runner(t *rapid.T) string { return rapid.SampledFrom(w.ids).Draw(t, "runner") }
+
 func (w *world) withdraw(t *rapid.T) {
 	if len(w.pulls) == 0 {
 		t.Skip("nobody waits")
@@ -184,7 +188,7 @@ func (w *world) ref(t *rapid.T) holding {
 
 func (w *world) stands(r lease.Ref) bool {
 	j := w.model.jobs[r.Job]
-	return j.state == lease.Leased && j.attempt == r.Attempt
+	return j.state == lease.Leased && j.attempt == r.Attempt && !j.fenced
 }
 
 // verdict checks the answer to an operation of a holder.
@@ -263,7 +267,7 @@ func (w *world) giveBack(t *rapid.T) {
 
 // renew is the heartbeat of one runner for some of what it holds; the rest of the world is partitioned from it.
 func (w *world) renew(t *rapid.T) {
-	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	runner := w.runner(t)
 	var refs []lease.Ref
 	for _, h := range w.refs {
 		if h.runner == runner {
@@ -298,7 +302,7 @@ func (w *world) standings(t *rapid.T, refs []lease.Ref, answers []lease.Standing
 }
 
 func (w *world) adopt(t *rapid.T) {
-	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	runner := w.runner(t)
 	var refs []lease.Ref
 	for _, h := range w.refs {
 		if h.runner == runner && rapid.Bool().Draw(t, "remembers") {
@@ -323,7 +327,7 @@ func (w *world) adopt(t *rapid.T) {
 
 // leave ends a runner's session. What it holds stands, but nobody is there to be asked.
 func (w *world) leave(t *rapid.T) {
-	runner := rapid.SampledFrom([]string{"r1", "r2", "r3", "r4"}).Draw(t, "runner")
+	runner := w.runner(t)
 	if err := w.q.RemoveRunner(context.Background(), runner); err != nil {
 		t.Fatal(err)
 	}
@@ -332,6 +336,30 @@ func (w *world) leave(t *rapid.T) {
 			j.seen = time.Time{}
 		}
 	}
+}
+
+// fence takes the trust from a runner for good; another one comes in its place.
+func (w *world) fence(t *rapid.T) {
+	id := w.runner(t)
+	w.model.fenced[id] = true
+	if err := w.q.Fence(context.Background(), id); err != nil {
+		t.Fatal(err)
+	}
+	w.observe()
+	for _, j := range w.model.jobs {
+		if j.state == lease.Leased && j.runner.ID == id && (!j.fenced || j.stop != lease.OutcomeNone) {
+			t.Fatalf("after the fence of %s the model has %+v", id, j)
+		}
+	}
+	for request, p := range w.pulls {
+		if p.runner == id {
+			t.Fatalf("pull %s of %s goes on waiting", request, id)
+		}
+	}
+	next := w.runners[id]
+	next.ID += "'"
+	w.runners[next.ID] = next
+	w.ids[slices.Index(w.ids, id)] = next.ID
 }
 
 // person cancels, rejects, parks and resumes.
@@ -346,6 +374,7 @@ func (w *world) person(t *rapid.T) {
 	allowed, silent := false, false
 	action := rapid.SampledFrom([]string{"cancel", "reject", "park", "hold", "resume"}).Draw(t, "action")
 	held := j.state == lease.Leased && j.held
+	answerable := held && !j.fenced
 	switch action {
 	case "cancel", "reject":
 		allowed = j.state != lease.Settled && (action == "cancel" || j.state == lease.Parked || held)
@@ -370,7 +399,7 @@ func (w *world) person(t *rapid.T) {
 		w.verdict(t, h, refuse && !silent, err)
 		return
 	case "resume":
-		allowed = j.state == lease.Parked || held
+		allowed = j.state == lease.Parked || answerable
 		err = w.q.Resume(ctx, j.ID, opts...)
 	}
 	var state *lease.StateError

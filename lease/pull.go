@@ -110,6 +110,9 @@ func (q *Queue) withdraw(runner string, w *waiter, cause error) {
 
 func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 	r := o.puller(&req.Runner)
+	if r.fenced {
+		return ErrFenced
+	}
 	o.asked = append(o.asked, asking{runner: r.ID, w: w})
 	for l := range r.live {
 		if l.request == req.RequestID && !l.fenced {

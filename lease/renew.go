@@ -29,6 +29,8 @@ type Standing struct {
 	Verdict Verdict
 	// TTL counts from the moment at which the holder sent the request; 0 if the lease is stale.
 	TTL time.Duration
+	// Started says whether the start was acknowledged.
+	Started bool
 	// Parked says whether the attempt waits for a person.
 	Parked bool
 	// Stop and Reason say how and why the attempt is to end, if it is.
@@ -63,7 +65,7 @@ func (o *owner) standing(ref Ref, runnerID string, now int64) Standing {
 		return Standing{Ref: ref, Verdict: Stale}
 	}
 	o.renew(l, now)
-	s := Standing{Ref: ref, TTL: o.cfg.TTL, Parked: l.held}
+	s := Standing{Ref: ref, TTL: o.cfg.TTL, Started: l.started, Parked: l.held}
 	if l.stop != OutcomeNone {
 		s.Verdict, s.Stop, s.Reason = Stop, l.stop, l.reason
 	}

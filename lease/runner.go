@@ -3,7 +3,7 @@ package lease
 import (
 	"cmp"
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -14,6 +14,7 @@ import (
 type runner struct {
 	Runner
 	session  bool // SetRunner was called, RemoveRunner was not
+	fenced   bool // Fence was called
 	contact  int64
 	degraded int64 // when a lease of it was last not acknowledged, 0 if it has acknowledged one since
 	live     map[*live]struct{}
@@ -130,31 +131,61 @@ func (q *Queue) RemoveRunner(ctx context.Context, id string) error {
 	})
 }
 
-// Fence ends the trust in a runner whose credential was revoked: its renewals and results are refused as stale from now.
-// Its jobs are given away only when its leases' deadlines pass, by which it must have frozen them. Each is told of as
-// JobFenced; a hook's error is returned, and the fence holds.
-func (q *Queue) Fence(ctx context.Context, id string) error {
+// Fence ends the trust in runners whose credentials were revoked: their renewals, starts and results are refused as stale
+// from now on, also after a restart, and their pulls with [ErrFenced]. Their jobs are given away only when the leases'
+// deadlines pass, by which they must have frozen them; each lease is told of as JobFenced. One whose job a person has asked
+// to stop settles at once, as a cancel that comes later does: there is nobody to wait for. A hook that refuses its event
+// is logged, and the fence holds without its record.
+func (q *Queue) Fence(ctx context.Context, ids ...string) error {
 	return q.do(ctx, func(tx *sqlite.Tx) error {
-		r := q.owner.runners[id]
-		if r == nil {
-			return nil
-		}
-		var news []*live
-		for l := range r.live {
-			if !l.fenced {
-				news = append(news, l)
+		for _, id := range ids {
+			if err := q.owner.fence(tx, id); err != nil {
+				return err
 			}
-			l.fenced, l.seen = true, never
 		}
-		slices.SortFunc(news, func(a, b *live) int { return cmp.Compare(a.seq, b.seq) })
-		var errs []error
-		for _, l := range news {
-			ev := q.owner.liveEvent(JobFenced, l)
-			ev.Deadline = at(l.due())
-			errs = append(errs, q.owner.change(tx, &ev, nil, func(*sqlite.Tx) error { return nil }))
-		}
-		return errors.Join(errs...)
+		return nil
 	})
+}
+
+func (o *owner) fence(tx *sqlite.Tx, id string) error {
+	r := o.runners[id]
+	if r == nil {
+		return nil
+	}
+	r.fenced = true
+	for _, w := range slices.Clone(r.waiting) {
+		o.withdraw(id, w)
+		o.granted = append(o.granted, grant{w: w, err: ErrFenced})
+	}
+	for _, l := range slices.SortedFunc(maps.Keys(r.live), func(a, b *live) int { return cmp.Compare(a.seq, b.seq) }) {
+		l.fenced, l.seen = true, never
+		if err := o.tellFenced(tx, l); err != nil {
+			if tx.Err() != nil {
+				return err
+			}
+			o.cfg.Log.Error("the news that a runner was revoked was refused by a hook", "job", l.id, "attempt", l.attempt, "runner", id, "err", err)
+		}
+	}
+	return nil
+}
+
+// tellFenced makes the fence of a lease durable, once.
+func (o *owner) tellFenced(tx *sqlite.Tx, l *live) error {
+	if l.stop != OutcomeNone {
+		_, err := o.stopLive(tx, l, l.stop, l.reason, nil)
+		return err
+	}
+	if l.told {
+		return nil
+	}
+	ev := o.liveEvent(JobFenced, l)
+	ev.Cause, ev.Deadline = CauseFenced, at(l.due())
+	err := o.change(tx, &ev, nil, func(tx *sqlite.Tx) error {
+		_, err := tx.Exec(updateFenced, l.seq)
+		return err
+	})
+	l.told = err == nil
+	return err
 }
 
 // RunnerStatus is what the queue knows of a runner.

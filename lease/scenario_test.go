@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -492,25 +493,126 @@ func TestF35_CancelOfAFencedLease(t *testing.T) {
 	})
 }
 
-// TestF35_FenceHoldsWithoutItsRecord: a hook that cannot write the news of it down takes nothing of the fence away.
+// TestF35_FenceAfterACancel: there is nobody to wait for, in whichever order the two come.
+func TestF35_FenceAfterACancel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, openDB(t), lease.Config{})
+		enqueue(t, q, job("j1"))
+		start(t, q, take(t, q, plain("r1")))
+		if settled, err := q.Cancel(t.Context(), "j1", "a typo"); settled || err != nil {
+			t.Fatalf("cancel: settled %v, %v", settled, err)
+		}
+		if err := q.Fence(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		wantState(t, q, "j1", lease.Settled, lease.Cancelled)
+	})
+}
+
+// TestF35_FencedPulls: a pull that waits is told, one that comes later is refused, and no job is leased to either.
+func TestF35_FencedPulls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, openDB(t), lease.Config{})
+		if err := q.SetRunner(t.Context(), plain("r1")); err != nil {
+			t.Fatal(err)
+		}
+		waits := make(chan error, 1)
+		go func() {
+			_, err := q.Pull(t.Context(), lease.PullRequest{RequestID: "req_1", Runner: plain("r1")})
+			waits <- err
+		}()
+		synctest.Wait()
+		if err := q.Fence(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-waits; !errors.Is(err, lease.ErrFenced) {
+			t.Errorf("the pull that waited ended with %v", err)
+		}
+		if _, err := q.Pull(t.Context(), lease.PullRequest{RequestID: "req_2", Runner: plain("r1")}); !errors.Is(err, lease.ErrFenced) {
+			t.Errorf("the pull that came later ended with %v", err)
+		}
+		enqueue(t, q, job("j1"))
+		wantState(t, q, "j1", lease.Queued, lease.OutcomeNone)
+	})
+}
+
+// TestF35_FenceOutlivesARestart: a coordinator that was restarted meanwhile takes nothing of the runner either.
+func TestF35_FenceOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "x.db")
+		var told []lease.Event
+		cfg := lease.Config{Committed: func(evs []lease.Event) { told = append(told, evs...) }}
+		c := begin(t, path, cfg)
+		enqueue(t, c.q, job("j1"))
+		l := take(t, c.q, plain("r1"))
+		start(t, c.q, l)
+		if err := c.q.Fence(t.Context(), "r1"); err != nil {
+			t.Fatal(err)
+		}
+		c.stop()
+
+		told = nil
+		c = begin(t, path, cfg)
+		q := c.q
+		if err := q.Fence(t.Context(), "r1"); err != nil || len(told) != 0 {
+			t.Errorf("fenced once more: %v, told %+v", err, told)
+		}
+		if answers, err := q.Renew(t.Context(), "r1", []lease.Ref{l.Ref}); err != nil || answers[0].Verdict != lease.Stale {
+			t.Errorf("renewal: %+v, %v", answers, err)
+		}
+		if x, err := q.Explain(t.Context(), "j1"); err != nil || x.Why != lease.WhyFenced {
+			t.Errorf("explain: %+v, %v", x, err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(told) != 1 || told[0].Kind != lease.JobRequeued || told[0].Cause != lease.CauseFenced {
+			t.Errorf("told %+v", told)
+		}
+	})
+}
+
+// TestF35_FenceHoldsWithoutItsRecord: a hook that cannot write the news of it down takes nothing of the fence away, nor the
+// news of other leases.
 func TestF35_FenceHoldsWithoutItsRecord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refused := errors.New("no")
+		var told []string
+		refuse := true
 		q := openQueue(t, openDB(t), lease.Config{OnChange: func(_ *sqlite.Tx, ev *lease.Event) error {
-			if ev.Kind == lease.JobFenced {
-				return refused
+			if ev.Kind != lease.JobFenced {
+				return nil
 			}
+			if ev.Job == "j2" && refuse {
+				return errors.New("no")
+			}
+			told = append(told, ev.Job)
 			return nil
 		}})
-		enqueue(t, q, job("j1"))
-		l := take(t, q, plain("r1"))
-		start(t, q, l)
-		if err := q.Fence(t.Context(), "r1"); !errors.Is(err, refused) {
-			t.Errorf("fence: %v, want the hook's error", err)
+		var all []lease.Lease
+		for _, id := range []string{"j1", "j2", "j3"} {
+			enqueue(t, q, job(id))
+			l := take(t, q, plain("r1"))
+			start(t, q, l)
+			all = append(all, l)
 		}
-		if _, ok := lease.IsStale(q.Settle(t.Context(), l.Ref, lease.Result{Outcome: lease.Succeeded})); !ok {
-			t.Error("the result of a fenced lease was taken")
+		fence := func(want ...string) {
+			t.Helper()
+			told = nil
+			if err := q.Fence(t.Context(), "r1"); err != nil || !slices.Equal(told, want) {
+				t.Errorf("fence: %v, told of %q, want %q", err, told, want)
+			}
 		}
+		fence("j1", "j3")
+		for _, l := range all {
+			if _, ok := lease.IsStale(q.Settle(t.Context(), l.Ref, lease.Result{Outcome: lease.Succeeded})); !ok {
+				t.Errorf("the result of %s was taken", l.Job)
+			}
+		}
+		refuse = false
+		fence("j2")
+		fence()
 	})
 }

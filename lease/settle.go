@@ -8,8 +8,9 @@ import (
 	"github.com/everdict/everdict/lease/sqlite"
 )
 
-// find returns the live lease that ref proves, or why it does not stand.
-func (o *owner) find(tx *sqlite.Tx, ref Ref) (*live, error) {
+// find returns the live lease that ref proves, or why it does not stand. A fenced one stands for those alone who have
+// proof.
+func (o *owner) find(tx *sqlite.Tx, ref Ref, proven bool) (*live, error) {
 	l := o.live[ref.Job]
 	if l == nil {
 		r, err := loadJob(tx, ref.Job)
@@ -21,7 +22,7 @@ func (o *owner) find(tx *sqlite.Tx, ref Ref) (*live, error) {
 		}
 		return nil, &StaleError{Ref: ref, Attempt: r.attempt, State: r.state, Outcome: r.outcome}
 	}
-	if l.attempt != ref.Attempt || l.token != ref.Token || l.fenced {
+	if l.attempt != ref.Attempt || l.token != ref.Token || l.fenced && !proven {
 		return nil, &StaleError{Ref: ref, Attempt: l.attempt, State: Leased}
 	}
 	return l, nil
@@ -33,7 +34,7 @@ func (q *Queue) Started(ctx context.Context, ref Ref, opts ...Option) error {
 	hook := hookOf(opts)
 	return q.do(ctx, func(tx *sqlite.Tx) error {
 		o := q.owner
-		l, err := o.find(tx, ref)
+		l, err := o.find(tx, ref, false)
 		if err != nil {
 			return err
 		}
@@ -73,15 +74,15 @@ func (q *Queue) Settle(ctx context.Context, ref Ref, res Result, opts ...Option)
 	default:
 		return fmt.Errorf("lease: settle %s: a holder cannot settle as %s", ref.Job, res.Outcome)
 	}
-	hook := hookOf(opts)
+	o := optionsOf(opts)
 	return q.do(ctx, func(tx *sqlite.Tx) error {
-		l, err := q.owner.find(tx, ref)
+		l, err := q.owner.find(tx, ref, o.proven)
 		if err != nil {
 			return err
 		}
 		ev := q.owner.liveEvent(JobSettled, l)
 		ev.Outcome, ev.Reason = res.Outcome, res.Reason
-		return q.owner.settleLive(tx, l, ev, l.attempt, hook)
+		return q.owner.settleLive(tx, l, ev, l.attempt, o.hook)
 	})
 }
 
@@ -122,15 +123,15 @@ type Return struct {
 // more. If the return is counted and was the last that the job may
 // have, it settles as Exhausted; if a person has asked it to stop, as what was asked.
 func (q *Queue) GiveBack(ctx context.Context, ref Ref, ret Return, opts ...Option) (Disposition, error) {
-	hook := hookOf(opts)
+	o := optionsOf(opts)
 	var d Disposition
 	err := q.do(ctx, func(tx *sqlite.Tx) error {
-		l, err := q.owner.find(tx, ref)
+		l, err := q.owner.find(tx, ref, o.proven)
 		if err != nil {
 			return err
 		}
 		rel := release{counted: ret.Counted, reason: ret.Reason}
-		d, err = q.owner.release(tx, l, rel, hook)
+		d, err = q.owner.release(tx, l, rel, o.hook)
 		return err
 	})
 	if err != nil {

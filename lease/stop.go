@@ -123,7 +123,7 @@ func (q *Queue) Park(ctx context.Context, job, reason string, opts ...Option) er
 func (q *Queue) ParkLease(ctx context.Context, ref Ref, reason string, opts ...Option) error {
 	hook := hookOf(opts)
 	return q.do(ctx, func(tx *sqlite.Tx) error {
-		l, err := q.owner.find(tx, ref)
+		l, err := q.owner.find(tx, ref, false)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (q *Queue) Resume(ctx context.Context, job string, opts ...Option) error {
 	return q.do(ctx, func(tx *sqlite.Tx) error {
 		o := q.owner
 		if l := o.live[job]; l != nil {
-			if !l.held {
+			if !l.held || l.fenced { // who waits for it is not there
 				return &StateError{Job: job, Action: "resume", State: Leased}
 			}
 			return o.hold(tx, l, JobResumed, "", hook)

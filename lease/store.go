@@ -25,14 +25,14 @@ func migrations() fs.FS {
 // Every statement of the queue. Those that run per job must be answered by an index; a test reads their plans.
 const (
 	jobColumns = `seq, id, lane, state, max_attempts, wait, enqueued_at, deadline_at, attempt, failures, unstarted,
-		token, runner, home, request, started_at, held, stop, reason, outcome, settled_by, retry_at`
+		token, runner, home, request, started_at, held, stop, reason, outcome, settled_by, retry_at, fenced`
 
 	insertJob = `INSERT INTO lease_job (seq, id, lane, state, max_attempts, wait, enqueued_at, deadline_at, reason)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
 	insertPayload = `INSERT INTO lease_payload (seq, payload) VALUES (?, ?)`
 
 	updateLeased = `UPDATE lease_job SET state = 1, attempt = ?, token = ?, runner = ?, home = ?, request = ?,
-		leased_at = ?, started_at = 0, held = 0, stop = 0, reason = '' WHERE seq = ?`
+		leased_at = ?, started_at = 0, held = 0, stop = 0, fenced = 0, reason = '' WHERE seq = ?`
 	updateStarted  = `UPDATE lease_job SET started_at = ? WHERE seq = ?`
 	updateRequeued = `UPDATE lease_job SET state = ?, retry_at = ?, deadline_at = ?, failures = ?, unstarted = ?, held = 0, reason = ?
 		WHERE seq = ?`
@@ -42,6 +42,7 @@ const (
 	updateHeld    = `UPDATE lease_job SET held = ?, reason = ? WHERE seq = ?`
 	updateResumed = `UPDATE lease_job SET state = 0, deadline_at = ?, reason = '' WHERE seq = ?`
 	updateStop    = `UPDATE lease_job SET stop = ?, reason = ? WHERE seq = ?`
+	updateFenced  = `UPDATE lease_job SET fenced = 1 WHERE seq = ?`
 	updateSettled = `UPDATE lease_job SET state = 3, outcome = ?, settled_by = ?, settled_at = ?, failures = ?, reason = ?
 		WHERE seq = ?`
 
@@ -96,6 +97,7 @@ type row struct {
 	settledBy int64
 	delayed   bool // Queued, but not before retryAt
 	retryAt   int64
+	fenced    bool
 }
 
 // delayed is on disk the state of a queued job that waits for its retry.
@@ -105,7 +107,7 @@ func (r *row) scan(rows interface{ Scan(...any) error }) error {
 	var state, stop, outcome int64
 	err := rows.Scan(&r.seq, &r.id, &r.lane, &state, &r.maxAttempts, &r.wait, &r.enqueuedAt, &r.deadlineAt, &r.attempt,
 		&r.failures, &r.unstarted, &r.token, &r.runner, &r.home, &r.request, &r.startedAt, &r.held, &stop, &r.reason,
-		&outcome, &r.settledBy, &r.retryAt)
+		&outcome, &r.settledBy, &r.retryAt, &r.fenced)
 	r.state, r.stop, r.outcome = State(state), Outcome(stop), Outcome(outcome)
 	if r.delayed = r.state == delayed; r.delayed {
 		r.state = Queued

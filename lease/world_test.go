@@ -36,10 +36,11 @@ type world struct {
 	mu     sync.Mutex
 	events []lease.Event
 
-	runners map[string]lease.Runner
-	pulls   map[string]*pulling // by request id, those that wait
-	refs    []holding           // every attempt that a runner was told of
-	lost    []holding           // every attempt of which the answer was lost
+	runners map[string]lease.Runner // those of before, too
+	ids     []string                // of those that are trusted
+	pulls   map[string]*pulling     // by request id, those that wait
+	refs    []holding               // every attempt that a runner was told of
+	lost    []holding               // every attempt of which the answer was lost
 	n       int
 }
 
@@ -76,6 +77,7 @@ func newWorld(t *rapid.T) *world {
 		"r3": {ID: "r3", Serves: []string{"shared"}, MemoryMB: 600},
 		"r4": {ID: "r4", Home: "a/self", Serves: []string{"a/self"}},
 	}
+	w.ids = []string{"r1", "r2", "r3", "r4"}
 	w.model = newModel(w.cfg, w.limits)
 	w.open()
 	return w
@@ -162,7 +164,7 @@ func (w *world) answered(id string, p *pulling, a pulled) {
 	p.cancel()
 	delete(w.pulls, id)
 	if a.err != nil {
-		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, lease.ErrSuperseded) {
+		if !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, lease.ErrSuperseded) && (!errors.Is(a.err, lease.ErrFenced) || !w.model.fenced[p.runner]) {
 			w.t.Fatalf("pull %s: %v", id, a.err)
 		}
 		return

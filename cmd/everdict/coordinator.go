@@ -115,6 +115,9 @@ func open(ctx context.Context, o cli.CoordinatorOptions, config func(url string)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
+	if o.DebugSocket != "" {
+		o.Log.Info("profiles are served", "socket", o.DebugSocket)
+	}
 	c, err := coordinator.Open(ctx, config(here(listener)))
 	if err != nil {
 		profiles()

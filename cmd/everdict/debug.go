@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/cmd/everdict/cli"
 )
 
@@ -19,6 +21,9 @@ import (
 func serveProfiles(ctx context.Context, path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil
+	}
+	if err := private.Check(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("serve profiles: %w", err)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {

@@ -65,6 +65,12 @@ func TestServeProfilesWhereSomethingIs(t *testing.T) {
 	if _, err := serveProfiles(t.Context(), file); err == nil {
 		t.Error("a file was taken for a socket")
 	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serveProfiles(t.Context(), filepath.Join(dir, "open.sock")); err == nil {
+		t.Error("a socket was made in a directory that others can write to")
+	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "mine" {
 		t.Errorf("the file: %q, %v", b, err)
 	}

@@ -111,12 +111,12 @@ func (l *look) out(ctx context.Context, u seen, job lease.JobState, current *clu
 		switch {
 		case m.forgetting && l.adopt(ctx, u, job, l.output(ctx, u, resultBytes)):
 			// It was running, has ended, and what was started beside it waits in vain.
-		case t != nil && t.Cause == CauseNodeLost:
+		case t != nil && t.Cause == CauseNodeLost && waited < l.cfg.TokenLife:
+			l.due(m.awaited.Add(l.cfg.TokenLife))
 			return false // nobody knows, as with one that runs
 		case t == nil && waited < l.cfg.TokenLife:
 			m.trouble = time.Time{}
 			l.due(m.awaited.Add(l.cfg.TokenLife))
-			l.begins(&u.Unit)
 		case t == nil:
 			l.revoke(ctx, u, job, &Trouble{Cause: CauseStart, Message: fmt.Sprintf("it did not start within %v", l.cfg.TokenLife)})
 		case t.Final:

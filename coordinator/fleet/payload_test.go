@@ -169,19 +169,27 @@ func TestPayloadUnitVanishes(t *testing.T) {
 	})
 }
 
-// TestPayloadUnitOfALostNode: it may be at work, is left alone, and its attempt has its time.
+// TestPayloadUnitOfALostNode: it may be at work, and is left alone for as long as one may take
+// to begin. Then it is told to end, and its run is tried again when it is gone.
 func TestPayloadUnitOfALostNode(t *testing.T) {
 	withPayloads(t, func(t *testing.T, w *world) {
 		w.submit(fleet.Needs{}, "run_a")
 		w.cluster.Lag(first)
 		w.cluster.Say(first, &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node n is not ready", Final: true})
-		w.pass(time.Hour)
+		w.pass(19 * time.Minute)
 		w.noneEnded("although nobody knows")
 		if got := w.units(); !slices.Equal(got, []string{first}) {
 			t.Errorf("units %v, want it left alone", got)
 		}
 		if all := w.told(&w.foretold); len(all) == 0 || !strings.Contains(all[0].Message, "does not answer") {
 			t.Errorf("foretold was %+v, want that its node is lost", all)
+		}
+		w.pass(2 * time.Minute)
+		if got := w.units(); slices.Contains(got, first) {
+			t.Errorf("units %v, want it removed", got)
+		}
+		if all := w.told(&w.ended); len(all) == 0 || !strings.Contains(all[0].Message, "does not answer") {
+			t.Errorf("ended was %+v, want that its node is lost", all)
 		}
 	})
 }

@@ -18,8 +18,6 @@ const (
 	// last resultBytes.
 	tailBytes   = 4 << 10
 	resultBytes = 8 << 20
-	// beginsLook is how often a pool is looked at while a unit is about to begin.
-	beginsLook = 5 * time.Second
 )
 
 // look is one comparison of wanted with seen.
@@ -334,7 +332,6 @@ func (l *look) await(ctx context.Context, u seen, job lease.JobState) {
 			return
 		}
 		l.due(m.awaited.Add(l.cfg.TokenLife))
-		l.begins(&u.Unit)
 		l.words[u.Job] = fmt.Sprintf("unit %s is %s%s", u.Name, u.State, on(u.Node))
 		return
 	}
@@ -366,14 +363,6 @@ func (l *look) unable(ctx context.Context, u seen) string {
 		return ""
 	}
 	return x.Sentence
-}
-
-// begins asks for a look before long at a unit that has a node and has not begun: nobody
-// tells of its node.
-func (l *look) begins(u *Unit) {
-	if u.State == Pending && u.Node != "" {
-		l.due(l.now.Add(beginsLook))
-	}
 }
 
 func on(node string) string {

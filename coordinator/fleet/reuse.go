@@ -213,7 +213,6 @@ func (l *look) retire(u seen, n *note, m *marks) string {
 		return "it has had its job"
 	case u.Trouble == nil:
 		m.trouble = time.Time{}
-		l.begins(&u.Unit)
 		return ""
 	case u.Trouble.Final, l.since(&m.trouble) >= l.cfg.PendingTimeout:
 		l.coldUntil(u.Trouble.Message)

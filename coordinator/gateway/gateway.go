@@ -235,6 +235,7 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	if err != nil {
 		return link.Welcome{}, err
 	}
+	adopted.Held = g.begun(ctx, s.holder, h.Leases, adopted.Held)
 	for _, missing := range adopted.Missing {
 		// The same process has only lost an answer, and asks again; of one on
 		// another machine the lease has to run out.
@@ -247,6 +248,27 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 	}
 	g.log.Info("runner connected", "runner", record.ID, "label", record.Label, "version", h.Version, "held", len(h.Leases))
 	return link.Welcome{Runner: record.ID, Version: g.cfg.Version, Leases: verdicts(adopted.Held)}, nil
+}
+
+// begun takes the word of a runner that its attempts have begun, where the acknowledgement
+// of a start was lost: else the queue would give a run away that is renewed (P3). Where that
+// cannot be written, the runner hears nothing of the attempt, and holds it still in time.
+func (g *Gateway) begun(ctx context.Context, h run.Holder, held []link.HeldLease, standings []lease.Standing) []lease.Standing {
+	var known []lease.Standing
+	for i, s := range standings {
+		if s.Verdict != lease.Stale && !s.Started && held[i].Started {
+			err := g.cfg.Runs.Started(ctx, s.Ref, h)
+			switch _, stale := lease.IsStale(err); {
+			case stale, errors.Is(err, lease.ErrAlreadySettled):
+				s = lease.Standing{Ref: s.Ref, Verdict: lease.Stale}
+			case err != nil:
+				g.log.Warn("start of an attempt could not be written", "run", s.Ref.Job, "err", err)
+				continue
+			}
+		}
+		known = append(known, s)
+	}
+	return known
 }
 
 // serves are the pools whose jobs the runner of a session takes now.
@@ -332,6 +354,7 @@ func (g *Gateway) Heartbeat(ctx context.Context, c *link.CoordinatorSession, hb 
 	if err != nil {
 		return link.HeartbeatAck{}, err
 	}
+	standings = g.begun(ctx, g.holder(c), hb.Leases, standings)
 	beat := pairing.Beat{Busy: len(hb.Leases), Slots: c.Hello().Slots, Terms: hb.Terms}
 	if hb.Degraded != "" {
 		beat.Status = &protocol.RunnerStatus{Text: protocol.Clip(hb.Degraded, 200), Level: "warn", At: protocol.At(time.Now())}
@@ -465,15 +488,41 @@ func (g *Gateway) boundTo(r *protocol.Runner) string {
 	return cmp.Or(g.bound[r.Unit], r.Job, r.Unit)
 }
 
-// Revoked closes a runner's session at once and fences its leases: nothing that
-// it still sends can change a record (F35).
-func (g *Gateway) Revoked(runnerID string) {
-	if err := g.cfg.Queue.Fence(context.Background(), runnerID); err != nil {
-		g.log.Error("leases of a revoked runner could not be fenced", "runner", runnerID, "err", err)
+// Revoked closes the sessions of runners at once and fences their leases: nothing that
+// they still send can change a record (F35).
+func (g *Gateway) Revoked(runnerIDs ...string) {
+	for _, id := range runnerIDs {
+		if s := g.connected(id); s != nil {
+			go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
+		}
 	}
-	if s := g.connected(runnerID); s != nil {
-		go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
+	if err := g.cfg.Queue.Fence(context.Background(), runnerIDs...); err != nil && !errors.Is(err, lease.ErrClosed) {
+		g.log.Error("that runners were revoked is not in the records of their runs", "runners", runnerIDs, "err", err)
 	}
+}
+
+// Recover fences the leases of runners that were revoked while a coordinator that is gone
+// could not say so.
+func (g *Gateway) Recover(ctx context.Context) error {
+	leases, err := g.cfg.Queue.List(ctx)
+	if err != nil {
+		return err
+	}
+	holders := map[string]bool{}
+	for _, l := range leases {
+		holders[l.Runner] = true
+	}
+	var revoked []string
+	for id := range holders {
+		was, err := g.cfg.Runners.WasRevoked(ctx, id)
+		if err != nil {
+			return err
+		}
+		if was {
+			revoked = append(revoked, id)
+		}
+	}
+	return g.cfg.Queue.Fence(ctx, revoked...)
 }
 
 // Forgotten gives up the seat of a runner that is away and will not be known when

@@ -206,6 +206,54 @@ func TestF35_RevokedWhileItWorks(t *testing.T) {
 	}
 }
 
+// TestP3_AHeartbeatConfirmsAStart: the acknowledgement of a start was lost, and the runner
+// works and renews. The queue, which would give the run away, hears it from the heartbeat.
+func TestP3_AHeartbeatConfirmsAStart(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	offer := m.pull("r1")
+	w.tells(id, "queued, 1 active")
+	held := []link.HeldLease{{AttemptRef: offer.AttemptRef, Started: true}}
+	ack, err := w.g.Heartbeat(w.ctx(), w.g.connected(mac.Runner.ID).link, link.Heartbeat{Leases: held})
+	if err != nil || len(ack.Leases) != 1 || ack.Leases[0].Standing != link.Stands {
+		t.Errorf("the heartbeat was answered %+v, %v", ack, err)
+	}
+	w.tells(id, "running, 1 active")
+}
+
+// TestP3_AHelloConfirmsAStart: the same, when the runner comes back.
+func TestP3_AHelloConfirmsAStart(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	offer := m.pull("r1")
+	m.Close(link.CloseReason{Code: link.CloseNormal})
+	w.connect(mac, func(h *link.Hello) { h.Leases = []link.HeldLease{{AttemptRef: offer.AttemptRef, Started: true}} })
+	w.tells(id, "running, 1 active")
+}
+
+// TestF35_ARestartForgetsNoRevocation: a coordinator that ended between the revocation and
+// the fence says so when it is back.
+func TestF35_ARestartForgetsNoRevocation(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	m.begin("r1")
+	if err := w.store.RevokeRunner(w.ctx(), "default", mac.Runner.ID, protocol.At(time.Now())); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.g.Recover(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.Why != lease.WhyFenced {
+		t.Errorf("the run is %s (%s), %v", x.Why, x.Sentence, err)
+	}
+}
+
 // TestF35_RevokedBetweenLeaseAndStart: a runner that is revoked after it was given a run
 // and before it has said that it begins may not begin.
 func TestF35_RevokedBetweenLeaseAndStart(t *testing.T) {

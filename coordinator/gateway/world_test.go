@@ -71,7 +71,7 @@ func newWorld(t *testing.T, configure ...func(*world)) *world {
 	must(err)
 	w.evidence, err = evidence.Open(w.ev)
 	must(err)
-	w.runners = pairing.New(pairing.Config{Store: w.store, OnRevoked: func(id string) { w.g.Revoked(id) }})
+	w.runners = pairing.New(pairing.Config{Store: w.store, OnRevoked: func(ids ...string) { w.g.Revoked(ids...) }})
 	w.runtimes = registry.NewRuntimes(registry.RuntimesConfig{Store: w.store,
 		Changed: func(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
 			return w.runs.RuntimeChanged(ctx, workspace, latest)

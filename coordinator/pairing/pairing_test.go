@@ -59,7 +59,7 @@ func TestPairResolveRevoke(t *testing.T) {
 	t.Parallel()
 	st := open(t)
 	var revoked []string
-	r := pairing.New(pairing.Config{Store: st, OnRevoked: func(id string) { revoked = append(revoked, id) }})
+	r := pairing.New(pairing.Config{Store: st, OnRevoked: func(ids ...string) { revoked = append(revoked, ids...) }})
 	p := pair(t, r, "dev", "mac")
 	if diff := cmp.Diff([]string{"docker", "git"}, p.Runner.Capabilities); diff != "" {
 		t.Errorf("capabilities (-want +got):\n%s", diff)
@@ -107,7 +107,7 @@ func TestPairResolveRevoke(t *testing.T) {
 func TestF35_RevokedWhileConnecting(t *testing.T) {
 	t.Parallel()
 	calls := 0
-	r := pairing.New(pairing.Config{Store: open(t), OnRevoked: func(string) { calls++ }})
+	r := pairing.New(pairing.Config{Store: open(t), OnRevoked: func(...string) { calls++ }})
 	p := pair(t, r, "dev", "mac")
 	record, err := r.Resolve(t.Context(), p.Token)
 	if err != nil {

@@ -70,10 +70,12 @@ func (r *Runners) RevokePoolToken(ctx context.Context, workspace, id string) (re
 		r.tell(k.Workspace, k.ID)
 	}
 	r.mu.Unlock()
-	if r.cfg.OnRevoked != nil {
-		for _, k := range joined {
-			r.cfg.OnRevoked(k.ID)
+	if r.cfg.OnRevoked != nil && len(joined) > 0 {
+		ids := make([]string, len(joined))
+		for i, k := range joined {
+			ids[i] = k.ID
 		}
+		r.cfg.OnRevoked(ids...)
 	}
 	return true, nil
 }

@@ -50,10 +50,10 @@ func TestF35_ARevokedPoolTokenEndsItsRunners(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var ended []string
-	r := pairing.New(pairing.Config{Store: open(t), OnRevoked: func(id string) {
+	r := pairing.New(pairing.Config{Store: open(t), OnRevoked: func(ids ...string) {
 		mu.Lock()
 		defer mu.Unlock()
-		ended = append(ended, id)
+		ended = append(ended, ids...)
 	}})
 	paired := pair(t, r, "dev", "mac")
 	one, other := poolToken(t, r, time.Hour), poolToken(t, r, time.Hour)

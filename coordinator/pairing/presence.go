@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
 )
@@ -92,6 +93,15 @@ func (r *Runners) Revoked(runnerID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.revoked[runnerID]
+}
+
+// WasRevoked says whether a runner was revoked at any time, as the store has it.
+func (r *Runners) WasRevoked(ctx context.Context, runnerID string) (bool, error) {
+	record, err := r.cfg.Store.Runner(ctx, runnerID)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && record.RevokedAt != nil, err
 }
 
 // Seen says that a heartbeat came. Without a session it does nothing: the runner

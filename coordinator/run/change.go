@@ -37,10 +37,13 @@ func (s *Service) OnChange(tx *sqlite.Tx, ev *lease.Event) error {
 	return nil
 }
 
-// fenced notes that the run's runner was revoked. The attempt is active until it is given up.
+// fenced notes that the run's runner was revoked. The attempt is active until it is given up; a question that it has asked
+// is not any more, since nobody would hear the answer.
 func (s *Service) fenced(tx *sqlite.Tx, ev *lease.Event) error {
 	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
-		r.UpdatedAt = protocol.At(ev.At)
+		if r.Suspended != nil {
+			r.Status, r.Suspended, r.UpdatedAt = protocol.StatusRunning, nil, protocol.At(ev.At)
+		}
 		return nil
 	})
 	if err != nil {

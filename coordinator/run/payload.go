@@ -159,6 +159,17 @@ func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Run
 		WithHint("try again when nothing holds it up; GET /runs/%s says what does", r.ID)
 }
 
+// MayRevoke refuses to revoke the runner that holds a payload: whoever has the payload would
+// not hear of it and could be at work, while the run goes to another (P3).
+func (s *Service) MayRevoke(r protocol.Runner) error {
+	one, out := s.payloads.of(r.Job)
+	if r.Job == "" || !out || one.lease.Runner != r.ID {
+		return nil
+	}
+	return protocol.Conflict("runner %s holds run %s as a payload, which may be at work", r.ID, r.Job).
+		WithHint("cancel the run, or take the payload back when nothing of it runs: everdict runs take-back %s", r.Job)
+}
+
 // TakeBack ends a payload whose result will not come: the caller says that nothing of it
 // runs, or will. The run goes back into the queue.
 func (s *Service) TakeBack(ctx context.Context, p auth.Principal, id string) error {

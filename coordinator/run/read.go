@@ -236,6 +236,9 @@ func (s *Service) placementOf(ctx context.Context, r *protocol.Run, pl *protocol
 		pl.Phase, pl.Unit = "running", x.Runner
 	case lease.WhyAway, lease.WhyFenced:
 		pl.Phase, pl.Unit, pl.BlockedReason = "running", x.Runner, x.Sentence
+		if r.Status == protocol.StatusQueued {
+			pl.Phase = "starting"
+		}
 	case lease.WhyParked, lease.WhyNoRunner, lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused:
 		pl.Phase, pl.BlockedReason = "blocked", s.why(ctx, r, x)
 	case lease.WhySettled:

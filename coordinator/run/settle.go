@@ -100,17 +100,17 @@ func (s *Service) Finish(ctx context.Context, ref lease.Ref, h Holder, doc []byt
 	return s.finish(ctx, ref, h, s.decode(ref, h, doc))
 }
 
-func (s *Service) finish(ctx context.Context, ref lease.Ref, h Holder, result *protocol.CaseResult) (Finished, error) {
+func (s *Service) finish(ctx context.Context, ref lease.Ref, h Holder, result *protocol.CaseResult, opts ...lease.Option) (Finished, error) {
 	if err := s.seal(ctx, ref); err != nil {
 		return 0, fmt.Errorf("run: finish %s: %w", ref.Job, err)
 	}
 	var err error
 	if f := result.Failure; f != nil && f.Retryable && f.Class == protocol.ClassInfra {
-		_, err = s.queue.Retry(ctx, ref, f.Message, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		_, err = s.queue.Retry(ctx, ref, f.Message, append(opts, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
 			return s.retried(tx, ev, result)
-		}))
+		}))...)
 	} else {
-		err = s.settle(ctx, ref, result)
+		err = s.settle(ctx, ref, result, opts...)
 	}
 	switch {
 	case err == nil, errors.Is(err, lease.ErrAlreadySettled):
@@ -160,7 +160,7 @@ func (s *Service) shape(ref lease.Ref, h Holder, r *protocol.CaseResult) {
 	}
 }
 
-func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.CaseResult) error {
+func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.CaseResult, opts ...lease.Option) error {
 	res := lease.Result{Outcome: lease.Succeeded}
 	attempt := protocol.AttemptSettled
 	if f := result.Failure; f != nil {
@@ -169,9 +169,9 @@ func (s *Service) settle(ctx context.Context, ref lease.Ref, result *protocol.Ca
 			res.Outcome, attempt = lease.Cancelled, protocol.AttemptCancelled
 		}
 	}
-	return s.queue.Settle(ctx, ref, res, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+	return s.queue.Settle(ctx, ref, res, append(opts, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
 		return s.conclude(tx, ev, attempt, result)
-	}))
+	}))...)
 }
 
 // retried writes what a result with a failure that a retry can help has led to.

@@ -127,7 +127,7 @@ func (s *Service) Ended(ctx context.Context, l lease.Lease, f protocol.Failure) 
 		Trace: []protocol.TraceEvent{}, Scores: []protocol.Score{}, Failure: &f, Provenance: h.provenance(l.Attempt),
 	}
 	bound(result)
-	_, err := s.finish(ctx, l.Ref, h, result)
+	_, err := s.finish(ctx, l.Ref, h, result, lease.Proven()) // also when the runner was revoked meanwhile
 	return err
 }
 

@@ -36,11 +36,10 @@ func Acquire(path string) (*Instance, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("instance: %w", err)
 	}
-	err := private.Check(dir)
-	if err == nil { // one that was there may let others in
-		err = os.Chmod(dir, 0o700)
+	if err := private.Check(dir); err != nil {
+		return nil, fmt.Errorf("instance: %w; or set XDG_RUNTIME_DIR to a directory of your own", err)
 	}
-	if err != nil {
+	if err := os.Chmod(dir, 0o700); err != nil { // one that was there may let others in
 		return nil, fmt.Errorf("instance: %w", err)
 	}
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))

@@ -128,8 +128,8 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 	return nil, fmt.Errorf("open a window: its process ended before there was one: %v", p.err)
 }
 
-// follow reads what the process says, until it ends. The end is that of the process: what
-// it started may hold its stdout for longer.
+// follow reads what the process says, until it ends. The end is that of the process, and is
+// told WaitDelay later at most: what it started may hold its stdout for longer.
 func (p *Process) follow(out io.Reader, said io.Closer) {
 	heard := make(chan struct{})
 	go func() {

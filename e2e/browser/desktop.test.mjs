@@ -158,7 +158,7 @@ test('Connect this device in the dashboard opens the app by a link; revoked ther
   await until('its processes to end', () => desk.working().length === 0)
   await page.getByRole('heading', { name: 'No machine is connected' }).waitFor()
   await page.goto(new URL(`/ui/runs/${runId}`, page.url()).href)
-  await page.getByRole('region', { name: 'What it waits for' }).getByText(`runner ${runner.id}, which has attempt 1, was revoked; the attempt is given up at`).waitFor()
+  await page.getByRole('region', { name: 'The attempt' }).getByText(`runner ${runner.id}, which has attempt 1, was revoked; the attempt is given up at`).waitFor()
   await window.getByRole('button', { name: 'Remove' }).click()
   await window.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click()
   await window.getByRole('heading', { name: 'Let this computer take your runs' }).waitFor()

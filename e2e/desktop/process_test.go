@@ -446,6 +446,15 @@ func TestCommands(t *testing.T) {
 	c := p.pair(h, func(...string) {})
 	want("waiting for a run", "status")
 	want(c.ID, "status", "--json")
+	code, err := h.Client.CreatePairCode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("", code.Link)
+	house.Eventually(t, "status says what the link asks", func() bool {
+		out, err := say("status")
+		return err == nil && strings.Contains(out, "a link asks to connect this computer to "+strings.TrimPrefix(h.URL(), "http://"))
+	})
 	want("Paused: by you", "pause")
 	want("waiting for a run", "resume", c.ID)
 	want("RUN", "history")

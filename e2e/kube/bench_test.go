@@ -173,7 +173,8 @@ func (k *bench) looking() float64 {
 }
 
 // profile is what the fleet takes of a core for a while, in percent, by what it does: the
-// label "fleet" of a CPU profile.
+// label "fleet" of a CPU profile, and "queue" for what the looks have the queue's one
+// writer do, which has no label.
 func (k *bench) profile(d time.Duration) (map[string]float64, error) {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.debug)
@@ -188,7 +189,17 @@ func (k *bench) profile(d time.Duration) (map[string]float64, error) {
 		return nil, fmt.Errorf("profile (%s): %w", resp.Status, err)
 	}
 	shares := map[string]float64{}
+	asked := func(s *profile.Sample) bool {
+		return slices.ContainsFunc(s.Location, func(l *profile.Location) bool {
+			return slices.ContainsFunc(l.Line, func(line profile.Line) bool {
+				return strings.Contains(line.Function.Name, "lease.(*Queue).Demand.") || strings.Contains(line.Function.Name, "lease.(*Queue).Explain.")
+			})
+		})
+	}
 	for _, s := range p.Sample {
+		if len(s.Label["fleet"]) == 0 && asked(s) {
+			shares["queue"] += 100 * float64(s.Value[1]) / float64(p.DurationNanos)
+		}
 		for _, what := range s.Label["fleet"] {
 			shares[what] += 100 * float64(s.Value[1]) / float64(p.DurationNanos) // nanoseconds on a core
 		}

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 )
 
 // TestF17_DoubtsOfANode: a Pod that has a node and does not begin is in doubt when the node
-// is not ready, or, where that may not be asked, when no kubelet takes it.
+// is not ready, or, where that may not be asked, when no kubelet has taken it.
 func TestF17_DoubtsOfANode(t *testing.T) {
 	t.Parallel()
 	taken := metav1.NewTime(time.Unix(1, 0))
@@ -31,53 +30,57 @@ func TestF17_DoubtsOfANode(t *testing.T) {
 		p.Status.Phase = corev1.PodRunning
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	}
-	all := []corev1.Pod{pod("new", ""), pod("bound", "good"), pod("pulls", "good", started), pod("bound to the lost", "lost"), pod("pulls on the lost", "lost", started), pod("runs on the lost", "lost", runs)}
+	backsOff := func(p *corev1.Pod) {
+		started(p)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "timeout"}}}}
+	}
+	all := []corev1.Pod{pod("new", ""), pod("bound", "good"), pod("pulls", "good", started), pod("bound to the lost", "lost"), pod("pulls on the lost", "lost", started), pod("runs on the lost", "lost", runs),
+		pod("backs off on the lost", "lost", backsOff), pod("bound to the hidden", "hidden"), pod("pulls on the hidden", "hidden", started)}
 
-	now, asked := time.Unix(1000, 0), []string(nil)
-	b := newBound(func(_ context.Context, node string) string {
-		asked = append(asked, node)
-		if node == "lost" {
-			return "not ready"
-		}
-		return ""
-	})
-	b.now = func() time.Time { return now }
-	for _, step := range []struct {
-		after  time.Duration
-		pods   []corev1.Pod
-		asked  int
-		doubts []string
-	}{
-		{after: 0, pods: all},
-		{after: beginsWithin - 1, pods: all},
-		{after: beginsWithin, pods: all, asked: 2, doubts: []string{"bound to the lost", "pulls on the lost"}},
-		{after: beginsWithin + nodeAge, pods: all, asked: 2, doubts: []string{"bound to the lost", "pulls on the lost"}},
-		{after: beginsWithin + nodeAge + 1, pods: all, asked: 4, doubts: []string{"bound to the lost", "pulls on the lost"}},
-		{after: takenWithin, pods: all, asked: 6, doubts: []string{"bound", "bound to the lost", "pulls on the lost"}},
-		{after: takenWithin + 1, pods: all[:1], asked: 6},
-		{after: takenWithin + 2, pods: all, asked: 6}, // what was gone is new
-	} {
-		now = time.Unix(1000, 0).Add(step.after)
-		found := b.doubts(context.Background(), step.pods)
+	start, asked := time.Unix(1000, 0), 0
+	w := waits{}
+	doubted := func(after time.Duration, pods []corev1.Pod) string {
+		found := w.doubts(pods, start.Add(after), func(node string) readiness {
+			asked++
+			return map[string]readiness{"lost": {why: "not ready"}, "hidden": {hidden: true}}[node]
+		})
 		var got []string
-		for i := range step.pods {
-			t := found[step.pods[i].UID]
+		for i := range pods {
+			t := found[pods[i].UID]
 			if t == nil {
 				continue
 			}
-			got = append(got, string(step.pods[i].UID))
-			if t.Cause != fleet.CauseNodeLost || !t.Final || t.Dead || !strings.HasPrefix(t.Message, "node "+step.pods[i].Spec.NodeName+": ") {
-				got = append(got, fmt.Sprintf("%+v", t))
+			got = append(got, string(pods[i].UID))
+			if t.Cause != fleet.CauseNodeLost || !t.Final || t.Dead || !strings.HasPrefix(t.Message, "node "+pods[i].Spec.NodeName+": ") {
+				t := fmt.Sprintf("%+v", *t)
+				got = append(got, t)
 			}
 		}
-		if strings.Join(got, ", ") != strings.Join(step.doubts, ", ") || len(asked) != step.asked {
-			t.Errorf("after %v: in doubt are %q, asked %d times; want %q, %d", step.after, got, len(asked), step.doubts, step.asked)
+		return strings.Join(got, ", ")
+	}
+	for _, step := range []struct {
+		after  time.Duration
+		pods   []corev1.Pod
+		asked  int // once for a node, and not before a Pod of it has waited
+		doubts string
+	}{
+		{after: 0, pods: all},
+		{after: beginsWithin - 1, pods: all},
+		{after: beginsWithin, pods: all, asked: 3, doubts: "bound to the lost, pulls on the lost, backs off on the lost"},
+		{after: takenWithin - 1, pods: all, asked: 6, doubts: "bound to the lost, pulls on the lost, backs off on the lost"},
+		{after: takenWithin, pods: all, asked: 9, doubts: "bound to the lost, pulls on the lost, backs off on the lost, bound to the hidden"},
+		{after: takenWithin + 1, pods: all[:1], asked: 9},
+		{after: takenWithin + 2, pods: all, asked: 9}, // what was gone is new
+	} {
+		if got := doubted(step.after, step.pods); got != step.doubts || asked != step.asked {
+			t.Errorf("after %v: in doubt are %q, asked %d times; want %q, %d", step.after, got, asked, step.doubts, step.asked)
 		}
 	}
-	// A unit is in doubt as its Pod is, unless the Pod has begun meanwhile.
+	// A unit is in doubt as its Pod is, unless the Pod has begun meanwhile; what may pass
+	// otherwise does not count then.
 	doubt := &fleet.Trouble{Cause: fleet.CauseNodeLost}
-	for _, u := range units(nil, all, nil, map[types.UID]*fleet.Trouble{"bound to the lost": doubt, "runs on the lost": doubt}) {
-		if (u.Trouble == doubt) != (u.Name == "bound to the lost") {
+	for _, u := range units(nil, all, nil, doubts{"bound to the lost": doubt, "runs on the lost": doubt, "backs off on the lost": doubt}) {
+		if want := u.Name == "bound to the lost" || u.Name == "backs off on the lost"; (u.Trouble == doubt) != want {
 			t.Errorf("unit %s: %+v", u.Name, u.Trouble)
 		}
 	}

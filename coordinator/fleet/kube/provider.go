@@ -32,15 +32,14 @@ type provider struct {
 	expires time.Time
 	// watched is what Watch keeps current; nil before it has read everything.
 	watched atomic.Pointer[watched]
-	bound   *bound
+	// doubts is what Watch has found out about nodes; nil: nothing yet.
+	doubts atomic.Pointer[doubts]
 }
 
 var _ fleet.Provider = (*provider)(nil)
 
 func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a access) *provider {
-	p := &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
-	p.bound = newBound(p.unready)
-	return p
+	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with

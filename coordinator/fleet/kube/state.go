@@ -10,14 +10,12 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 )
 
-// units puts together what the cluster has for each unit. doubts are what is wrong with
-// the nodes of Pods that have not begun.
-func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event, doubts map[types.UID]*fleet.Trouble) []fleet.Unit {
+// units puts together what the cluster has for each unit.
+func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event, known doubts) []fleet.Unit {
 	type parts struct {
 		job  *batchv1.Job
 		pods []corev1.Pod
@@ -63,8 +61,9 @@ func units(jobs []batchv1.Job, pods []corev1.Pod, events []corev1.Event, doubts 
 		u.State, u.Trouble = state(p.job, pod, p.said)
 		if pod != nil {
 			u.Node = pod.Spec.NodeName
-			if u.State == fleet.Pending && u.Trouble == nil {
-				u.Trouble = doubts[pod.UID]
+			// What may pass, such as a registry that does not answer, will not where nobody tries.
+			if t := known[pod.UID]; t != nil && u.State == fleet.Pending && (u.Trouble == nil || !u.Trouble.Final) {
+				u.Trouble = t
 			}
 		}
 		list = append(list, u)

@@ -50,8 +50,10 @@ func (p *provider) Watch(ctx context.Context, changed func()) error {
 	units.Start(ctx.Done())
 	events.Start(ctx.Done())
 	if cache.WaitForCacheSync(ctx.Done(), all[0].HasSynced, all[1].HasSynced, all[2].HasSynced) {
-		p.watched.Store(&watched{all[0].GetStore(), all[1].GetStore(), all[2].GetStore()})
+		w := &watched{all[0].GetStore(), all[1].GetStore(), all[2].GetStore()}
+		p.watched.Store(w)
 		changed()
+		p.followNodes(ctx, func() []corev1.Pod { return listed[corev1.Pod](w.pods) }, changed)
 	}
 	<-ctx.Done()
 	p.watched.Store(nil)
@@ -64,8 +66,11 @@ func (p *provider) Watch(ctx context.Context, changed func()) error {
 // List implements fleet.Provider.
 func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	if w := p.watched.Load(); w != nil {
-		pods := all[corev1.Pod](w.pods)
-		return units(all[batchv1.Job](w.jobs), pods, all[corev1.Event](w.events), p.bound.doubts(ctx, pods)), nil
+		var known doubts
+		if d := p.doubts.Load(); d != nil {
+			known = *d
+		}
+		return units(listed[batchv1.Job](w.jobs), listed[corev1.Pod](w.pods), listed[corev1.Event](w.events), known), nil
 	}
 	o := metav1.ListOptions{LabelSelector: p.selector}
 	jobs, err := p.client.BatchV1().Jobs(p.namespace).List(ctx, o)
@@ -80,11 +85,11 @@ func (p *provider) List(ctx context.Context) ([]fleet.Unit, error) {
 	if err != nil {
 		return nil, p.err("list events", err)
 	}
-	return units(jobs.Items, pods.Items, events.Items, p.bound.doubts(ctx, pods.Items)), nil
+	return units(jobs.Items, pods.Items, events.Items, nil), nil
 }
 
-// all are copies of what a store has: the informers' own objects are shared.
-func all[T any](s cache.Store) []T {
+// listed are copies of what a store has: the informers' own objects are shared.
+func listed[T any](s cache.Store) []T {
 	items := s.List()
 	list := make([]T, 0, len(items))
 	for _, i := range items {

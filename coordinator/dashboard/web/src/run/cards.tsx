@@ -90,7 +90,7 @@ export function Waiting({ run }: { run: Run }) {
 /** What is wrong with the attempt that is under way: its runner is not there, was revoked, or was asked to stop it. */
 export function Underway({ reason }: { reason: string }) {
   return (
-    <section className="note" aria-label="What it waits for">
+    <section className="note" aria-label="The attempt">
       <Unplug size={16} className="ink-warn" aria-hidden />
       <span className="grow wrap">{visible(reason)}.</span>
     </section>

@@ -15,7 +15,10 @@ func Dir() (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	return dir, Check(dir)
+	if err := Check(dir); err != nil {
+		return "", fmt.Errorf("%w; or set TMPDIR to a directory of your own", err)
+	}
+	return dir, nil
 }
 
 // Path is where Dir is.
