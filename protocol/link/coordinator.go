@@ -12,7 +12,7 @@ import (
 // Handler is the coordinator's side of a session. Methods are called concurrently for different streams. ctx ends with
 // the session. An error of type *RemoteError reaches the runner as it is, any other as code "internal" (and is logged).
 type Handler interface {
-	// Hello decides about a runner that has connected. It returns one verdict per lease of the hello. It is the place of
+	// Hello decides about a runner that has connected. It returns a verdict per lease of the hello; one without is not renewed. It is the place of
 	// the takeover rule: to replace an older session of the same runner, Close that one with CloseTakenOver. An
 	// *UpdateRequiredError or *RevokedError closes with that reason. No other method is called before it returned.
 	Hello(ctx context.Context, s *CoordinatorSession, h Hello) (Welcome, error)

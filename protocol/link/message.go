@@ -172,7 +172,7 @@ type Welcome struct {
 	Runner string `json:"runner,omitempty"`
 	// Settings are filled in by the coordinator's session from its Timing.
 	Settings Settings `json:"settings"`
-	// Leases has one verdict per lease of the hello: what to keep and what to stop.
+	// Leases has a verdict per lease of the hello: what to keep and what to stop. One without is not renewed.
 	Leases []LeaseVerdict `json:"leases,omitempty"`
 }
 
@@ -191,7 +191,7 @@ type Heartbeat struct {
 
 // HeartbeatAck answers a heartbeat.
 type HeartbeatAck struct {
-	// Leases has one verdict per lease of the heartbeat.
+	// Leases has a verdict per lease of the heartbeat. One without is not renewed.
 	Leases []LeaseVerdict `json:"leases,omitempty"`
 	// LostPulls are request ids that the runner waits on and the coordinator does not know, filled in by the session.
 	LostPulls []string `json:"lost_pulls,omitempty"`
