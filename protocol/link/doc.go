@@ -71,7 +71,7 @@
 // # Heartbeat: opened by the runner, one stream each
 //
 //	heartbeat      runner  the leases to renew, and the requests of the waiting pulls. The first goes out at once.
-//	heartbeat_ack  coord.  one verdict per lease of the heartbeat, and the pulls that it does not know.
+//	heartbeat_ack  coord.  a verdict per lease of the heartbeat (one without is not renewed), and the pulls that it does not know.
 //
 // There is one heartbeat for the whole session and at most one on its way. It waits for nothing but its turn on the
 // connection: it has its own goroutine, stream and deadline; large writes are cut into pieces of 16 kB that take turns, so that
