@@ -44,7 +44,10 @@ func TestF16_ANameThatIsNoImage(t *testing.T) {
 func TestF15_MemoryRunsOut(t *testing.T) {
 	t.Parallel()
 	c := start(t)
-	h := launching(t, c, once)
+	h := launching(t, c, once, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+		// A container at its limit may stand still for seconds before the kernel ends something in it.
+		c.Lease.TTL, c.Timing.LeaseTTL = 30*time.Second, 30*time.Second
+	})
 	house.Failed(t, h.Settled(h.Submit(on("run head -c 300000000 /dev/zero | tail -n 1 | wc -c"))), protocol.ClassInfra, protocol.ReasonOOM)
 	c.empty(t)
 }
