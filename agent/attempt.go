@@ -68,7 +68,7 @@ func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
 		r.refuse(offer, err)
 		return false
 	}
-	a.tenure.freeze = f.unconfirmed(r.timingNow().StartAck)
+	a.tenure.freeze = f.unconfirmed(cmp.Or(offer.StartWithin.Std(), r.timingNow().StartAck))
 	slot.request = protocol.NewID("req_")
 	r.start(a, offer.Payload, offer.Received, slot)
 	go r.acknowledge(offer, a)

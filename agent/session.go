@@ -197,10 +197,27 @@ func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 				slot.request = protocol.NewID("req_") // a withdrawn wish is spent
 			}
 			slot.free <- struct{}{}
-			if (withdrawn || errors.Is(err, link.ErrPullLost)) && ctx.Err() == nil {
+			if ctx.Err() != nil || s.Err() != nil {
+				return
+			}
+			if withdrawn || errors.Is(err, link.ErrPullLost) {
 				continue
 			}
-			return
+			// The coordinator could not answer this time. As long as there is a session the slot asks again.
+			r.log.Warn("pull failed, asking again", "err", err)
+			pause := refusedPause
+			var remote *link.RemoteError
+			if errors.As(err, &remote) && remote.RetryAfter > 0 {
+				pause = remote.RetryAfter.Std()
+			}
+			select {
+			case <-time.After(pause):
+			case <-s.Done():
+				return
+			case <-ctx.Done():
+				return
+			}
+			continue
 		}
 		if withdrawn { // the offer was faster
 			r.decline(offer, "paused", r.gate.why())

@@ -42,9 +42,9 @@ type tenure struct {
 type freezing struct{ ttl, margin time.Duration }
 
 // unconfirmed is the freezing of an attempt whose start the coordinator has not confirmed:
-// it gives the attempt away as early as startAck after the lease began.
-func (f freezing) unconfirmed(startAck time.Duration) freezing {
-	return freezing{ttl: min(f.ttl, startAck), margin: min(f.margin, startAck/2)}
+// it gives the attempt away when it has waited so long.
+func (f freezing) unconfirmed(startWithin time.Duration) freezing {
+	return freezing{ttl: min(f.ttl, startWithin), margin: min(f.margin, startWithin/2)}
 }
 
 // never is the freezing of an attempt that nobody has to renew: see Given.
@@ -81,7 +81,10 @@ func (t *tenure) started(c sandbox.ComputeHandle) {
 // repeats it with every heartbeat. Calls come one at a time.
 func (t *tenure) judge(v verdict) {
 	select {
-	case <-t.verdicts:
+	case before := <-t.verdicts:
+		if v.standing == link.Stands && before.standing != link.Stands {
+			v = before // the answer to an older question came last
+		}
 	default:
 	}
 	t.verdicts <- v
@@ -180,7 +183,11 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		// Whatever woke it: after a sleep nothing thaws before the clock was seen.
 		if !overdue && t.late(renewed) {
 			overdue = true
-			t.log.Warn("lease could not be renewed in time, holding the attempt still", "since", link.Elapsed(renewed, time.Now()).Round(time.Second))
+			why := "lease could not be renewed in time, holding the attempt still"
+			if t.freeze != t.granted && renewed.Equal(granted) {
+				why = "start was not confirmed in time, holding the attempt still"
+			}
+			t.log.Warn(why, "since", link.Elapsed(renewed, time.Now()).Round(time.Second))
 		}
 		apply()
 	}

@@ -153,7 +153,6 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	}
 	c.keys = auth.NewKeys(st, nil)
 	c.runners = pairing.New(pairing.Config{Store: st, OnRevoked: func(ids ...string) { c.gateway.Revoked(ids...) }, OnForgotten: func(id string) { c.gateway.Forgotten(id) },
-		MayRevoke: func(r protocol.Runner) error { return c.runs.MayRevoke(r) },
 		OnChanged: func(workspace, id string) { c.runs.RunnerChanged(workspace, id) }})
 	c.pairings = pairing.NewPairings(pairing.PairingsConfig{Runners: c.runners, NoDeviceCode: cfg.NoDeviceCode, Log: cfg.Log})
 	c.runs = run.New(run.Config{Store: st, Registry: harnesses, Runtimes: runtimes, Runners: c.runners, Evidence: c.evidence,

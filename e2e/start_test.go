@@ -21,10 +21,13 @@ import (
 // silent is a coordinator that gives one attempt away and does not confirm its start, nor
 // renews it, before it is told to.
 type silent struct {
-	payload json.RawMessage
-	confirm chan struct{}
+	startWithin time.Duration
+	failures    int // of the first pulls
+	payload     json.RawMessage
+	confirm     chan struct{}
 
-	once sync.Once
+	mu   sync.Mutex
+	gave bool
 }
 
 var theAttempt = link.AttemptRef{Run: "run_1", Job: "run_1", Epoch: 1, Token: "of the lease"}
@@ -38,12 +41,17 @@ func (*silent) Heartbeat(context.Context, *link.CoordinatorSession, link.Heartbe
 }
 
 func (s *silent) Pull(ctx context.Context, _ *link.CoordinatorSession, _ link.PullRequest, answer func(*link.Attempt, error)) {
-	s.once.Do(func() {
-		go answer(&link.Attempt{AttemptRef: theAttempt, TTL: link.Duration(time.Hour), Payload: s.payload}, nil)
-		answer = nil
-	})
-	if answer != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.failures > 0:
+		s.failures--
+		go answer(nil, &link.RemoteError{Code: string(protocol.CodeInternal), Message: "not this time", RetryAfter: link.Duration(time.Millisecond)})
+	case s.gave:
 		context.AfterFunc(ctx, func() { answer(nil, ctx.Err()) })
+	default:
+		s.gave = true
+		go answer(&link.Attempt{AttemptRef: theAttempt, TTL: link.Duration(time.Hour), StartWithin: link.Duration(s.startWithin), Payload: s.payload}, nil)
 	}
 }
 
@@ -72,20 +80,19 @@ func (*silent) Status(context.Context, *link.CoordinatorSession, link.Status) {}
 func (*silent) Drain(context.Context, *link.CoordinatorSession, link.Drain)   {}
 func (*silent) Closed(*link.CoordinatorSession, error)                        {}
 
-// TestP3_AStartThatNobodyConfirms: a coordinator gives a run away whose start it has not heard
-// of, long before its lease ends. A runner holds such an attempt still in time, and goes on
-// with it when the start is confirmed.
-func TestP3_AStartThatNobodyConfirms(t *testing.T) {
-	t.Parallel()
+// ticksOf is a runner of a silent coordinator whose run writes into the file that it returns.
+func ticksOf(t *testing.T, c *silent, startAck time.Duration) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "ticks")
-	payload, err := json.Marshal(protocol.Job{RunID: theAttempt.Run, Workspace: "default",
+	var err error
+	c.payload, err = json.Marshal(protocol.Job{RunID: theAttempt.Run, Workspace: "default",
 		Case:    protocol.Case{ID: "c1", Task: "Tick", TimeoutSec: 600, Env: protocol.EnvSpec{Kind: protocol.EnvPrompt}},
 		Harness: protocol.HarnessSpec{Kind: protocol.HarnessCommand, ID: "ticks", Version: "1", Command: "while :; do echo x >> " + file + "; sleep 0.05; done"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &silent{payload: payload, confirm: make(chan struct{})}
-	timing := link.Timing{Heartbeat: 100 * time.Millisecond, LeaseTTL: time.Hour, LeaseMargin: time.Second, StartAck: 3 * time.Second}
+	c.confirm = make(chan struct{})
+	timing := link.Timing{Heartbeat: 100 * time.Millisecond, LeaseTTL: time.Hour, LeaseMargin: time.Second, StartAck: startAck}
 	acceptor, err := link.NewAcceptor(link.AcceptConfig{Handler: c, Timing: timing,
 		Authenticate: func(context.Context, *http.Request, link.Secret) (link.Principal, error) {
 			return link.Principal{Runner: "rnr_1"}, nil
@@ -104,7 +111,7 @@ func TestP3_AStartThatNobodyConfirms(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	runner := agent.New(agent.Config{URL: server.URL, Credential: link.Secret("rnr_of_this_test"), Version: "test", Timing: timing,
+	runner := agent.New(agent.Config{URL: server.URL, Credential: link.Secret(protocol.NewID("rnr_")), Version: "test", Timing: timing,
 		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"), Driver: driver,
 		Lookup: builtin.Lookup, DrainTimeout: time.Millisecond, Log: house.Log(t, "runner")})
 	ctx, stop := context.WithCancel(t.Context())
@@ -114,8 +121,33 @@ func TestP3_AStartThatNobodyConfirms(t *testing.T) {
 		stop()
 		<-done
 	})
-	grows(t, file)
-	standsStill(t, file)
-	close(c.confirm)
-	grows(t, file)
+	return file
+}
+
+// TestP3_AStartThatNobodyConfirms: a coordinator gives a run away whose start it has not heard
+// of, long before its lease ends. A runner holds such an attempt still in time, and goes on
+// with it when the start is confirmed.
+func TestP3_AStartThatNobodyConfirms(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ startAck, left time.Duration }{
+		"in the time that all have":       {3 * time.Second, 0},
+		"in what an offer has left of it": {time.Hour, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &silent{startWithin: row.left}
+			file := ticksOf(t, c, row.startAck)
+			grows(t, file)
+			standsStill(t, file)
+			close(c.confirm)
+			grows(t, file)
+		})
+	}
+}
+
+// TestF6_APullThatFails: a coordinator that cannot answer a pull is asked again, in the same
+// session.
+func TestF6_APullThatFails(t *testing.T) {
+	t.Parallel()
+	grows(t, ticksOf(t, &silent{failures: 3}, time.Hour))
 }

@@ -17,7 +17,7 @@ var (
 	ErrAlreadySettled = errors.New("lease: already settled by this attempt")
 	// ErrSuperseded ends a Pull when the same runner asks again with the same request id.
 	ErrSuperseded = errors.New("lease: pull superseded by a newer one with its request id")
-	// ErrFenced ends and refuses the pulls of a runner whose trust has ended ([Queue.Fence]).
+	// ErrFenced ends and refuses what a runner asks whose trust has ended ([Queue.Fence]).
 	ErrFenced = errors.New("lease: the runner was revoked")
 )
 

@@ -226,7 +226,7 @@ func (m *model) apply(ev lease.Event, runners map[string]lease.Runner) error {
 		if j.state != lease.Leased || j.fenced || !m.fenced[j.runner.ID] || !ev.Deadline.Equal(due()) {
 			return fmt.Errorf("fenced until %s while %s, due %s, fenced %t", ev.Deadline, j.state, due(), j.fenced)
 		}
-		j.fenced, j.seen = true, time.Time{}
+		j.fenced, j.held, j.seen = true, false, time.Time{}
 	case lease.JobSettled:
 		if err := m.settle(j, ev, due()); err != nil {
 			return err

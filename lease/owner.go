@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"container/heap"
 	"errors"
 	"fmt"
@@ -95,6 +96,7 @@ type owner struct {
 	nextDeadline int64 // no queued job's deadline is before it
 	nextRetry    int64 // no delayed job's retry is before it
 	nextPrune    int64
+	nextTell     int64 // when fenced leases are told of that were not; MaxInt64: there is none
 	nextForget   int64
 	prune        pruner
 
@@ -111,7 +113,7 @@ type owner struct {
 func newOwner(cfg *Config) *owner {
 	o := &owner{cfg: cfg, base: cfg.Now(), weights: make(map[string]float64), limits: make(map[string]Limit),
 		runners: make(map[string]*runner), bound: make(map[string][]*runner), homes: make(map[string]*home), pools: make(map[string]*pool),
-		spaces: make(map[string]*workspace), scheduled: math.MaxInt64}
+		spaces: make(map[string]*workspace), scheduled: math.MaxInt64, nextTell: math.MaxInt64}
 	return o
 }
 
@@ -210,7 +212,13 @@ func (o *owner) load(tx *sqlite.Tx, before map[string]*live) error {
 		if old := before[r.id]; old != nil && old.attempt == r.attempt {
 			l.deadline, l.startBy, l.seen, l.fenced, l.restored = old.deadline, old.startBy, old.seen, old.fenced || r.fenced, old.restored
 		}
-		o.addLive(l, o.runner(r.runner), o.home(r.home))
+		holder := o.runner(r.runner)
+		if r.fenced {
+			holder.fenced = cmp.Or(holder.fenced, now)
+		}
+		if o.addLive(l, holder, o.home(r.home)); l.untold() {
+			o.nextTell = now + int64(tickRetry)
+		}
 	}
 	return nil
 }
@@ -294,6 +302,9 @@ func (o *owner) dropHome(h *home) {
 
 func (o *owner) addLive(l *live, r *runner, h *home) {
 	l.runner, l.home = r, h
+	if r.fenced != 0 {
+		l.fence()
+	}
 	r.live[l], h.live[l] = struct{}{}, struct{}{}
 	l.lane.live++
 	o.live[l.id] = l

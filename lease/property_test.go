@@ -374,7 +374,6 @@ func (w *world) person(t *rapid.T) {
 	allowed, silent := false, false
 	action := rapid.SampledFrom([]string{"cancel", "reject", "park", "hold", "resume"}).Draw(t, "action")
 	held := j.state == lease.Leased && j.held
-	answerable := held && !j.fenced
 	switch action {
 	case "cancel", "reject":
 		allowed = j.state != lease.Settled && (action == "cancel" || j.state == lease.Parked || held)
@@ -399,7 +398,7 @@ func (w *world) person(t *rapid.T) {
 		w.verdict(t, h, refuse && !silent, err)
 		return
 	case "resume":
-		allowed = j.state == lease.Parked || answerable
+		allowed = j.state == lease.Parked || held
 		err = w.q.Resume(ctx, j.ID, opts...)
 	}
 	var state *lease.StateError

@@ -109,10 +109,10 @@ func (q *Queue) withdraw(runner string, w *waiter, cause error) {
 }
 
 func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
-	r := o.puller(&req.Runner)
-	if r.fenced {
+	if o.isFenced(req.Runner.ID) {
 		return ErrFenced
 	}
+	r := o.puller(&req.Runner)
 	o.asked = append(o.asked, asking{runner: r.ID, w: w})
 	for l := range r.live {
 		if l.request == req.RequestID && !l.fenced {

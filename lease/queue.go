@@ -119,6 +119,12 @@ func (p *participant) Committed() {
 	o.granted = o.granted[:0]
 	clear(o.asked)
 	o.asked = o.asked[:0]
+	p.alarm()
+}
+
+// alarm wakes the timer if something is due before it would wake.
+func (p *participant) alarm() {
+	o := p.owner
 	if next := o.nextWake(); next < o.scheduled {
 		// What is overdue by now is no sign of a stall, so the promise is for now; but a promise is never put off.
 		if next = max(next, o.now()); next < o.scheduled {
@@ -144,7 +150,9 @@ func (p *participant) RolledBack(tx *sqlite.Tx, err error) {
 	}
 	if err := o.rebuild(tx); err != nil {
 		o.cfg.Log.Error("lease queue cannot be read", "err", err)
+		return
 	}
+	p.alarm()
 }
 
 // Closed ends every wait.

@@ -92,6 +92,9 @@ func (q *Queue) Adopt(ctx context.Context, r Runner, held []Ref) (Adoption, erro
 	var a Adoption
 	err := q.do(ctx, func(*sqlite.Tx) error {
 		o := q.owner
+		if o.isFenced(r.ID) {
+			return ErrFenced
+		}
 		now := o.now()
 		known := o.meet(&r)
 		known.session = true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 // runner is what the queue knows of who pulls.
 type runner struct {
 	Runner
-	session  bool // SetRunner was called, RemoveRunner was not
-	fenced   bool // Fence was called
+	session  bool  // SetRunner was called, RemoveRunner was not
+	fenced   int64 // when Fence was called, 0 if it was not
 	contact  int64
 	degraded int64 // when a lease of it was last not acknowledged, 0 if it has acknowledged one since
 	live     map[*live]struct{}
@@ -31,6 +32,11 @@ func (o *owner) runner(id string) *runner {
 		o.runners[id] = r
 	}
 	return r
+}
+
+func (o *owner) isFenced(id string) bool {
+	r := o.runners[id]
+	return r != nil && r.fenced != 0
 }
 
 // meet notes that a runner has spoken, and what it says of itself.
@@ -51,12 +57,13 @@ func (o *owner) online(r *runner, now int64) bool {
 	return r.session || len(r.waiting) > 0 || (r.contact != never && now-r.contact < int64(o.cfg.OnlineWindow))
 }
 
-// degradedMemory is how long a runner that did not acknowledge a start is remembered after it has gone.
-const degradedMemory = time.Hour
+// memory is how long a runner that has gone is remembered if it did not acknowledge a start, or was fenced.
+const memory = time.Hour
 
 func (o *owner) dropRunner(r *runner) {
 	now := o.now()
-	if len(r.live) > 0 || r.dirty || o.online(r, now) || (r.degraded != 0 && now-r.degraded < int64(degradedMemory)) {
+	if len(r.live) > 0 || r.dirty || o.online(r, now) || (r.degraded != 0 && now-r.degraded < int64(memory)) ||
+		(r.fenced != 0 && now-r.fenced < int64(memory)) {
 		return
 	}
 	delete(o.runners, r.ID)
@@ -107,6 +114,9 @@ func (o *owner) unlist(r *runner) {
 // it counts as online while a pull of it waits, and for the online window after its last word.
 func (q *Queue) SetRunner(ctx context.Context, r Runner) error {
 	return q.do(ctx, func(*sqlite.Tx) error {
+		if q.owner.isFenced(r.ID) {
+			return ErrFenced
+		}
 		known := q.owner.meet(&r)
 		known.session = true
 		q.owner.touchRunner(known)
@@ -132,59 +142,76 @@ func (q *Queue) RemoveRunner(ctx context.Context, id string) error {
 }
 
 // Fence ends the trust in runners whose credentials were revoked: their renewals, starts and results are refused as stale
-// from now on, also after a restart, and their pulls with [ErrFenced]. Their jobs are given away only when the leases'
-// deadlines pass, by which they must have frozen them; each lease is told of as JobFenced. One whose job a person has asked
-// to stop settles at once, as a cancel that comes later does: there is nobody to wait for. A hook that refuses its event
-// is logged, and the fence holds without its record.
+// from now on, also after a restart, and their pulls, SetRunner and Adopt with [ErrFenced] for an hour at least, in which
+// the caller must have seen to it that they do not come any more. Their jobs are given away only when the leases' deadlines
+// pass, by which they must have frozen them; each lease is told of as JobFenced. A held attempt waits for no person any
+// more. A job that a person has asked to stop settles at once, as with a cancel that comes later: there is nobody to wait
+// for. The fence holds whatever becomes of the writing; what a hook or the disk refuses is tried again.
 func (q *Queue) Fence(ctx context.Context, ids ...string) error {
 	return q.do(ctx, func(tx *sqlite.Tx) error {
+		o := q.owner
 		for _, id := range ids {
-			if err := q.owner.fence(tx, id); err != nil {
-				return err
-			}
+			o.fence(id)
 		}
-		return nil
+		return o.tellFenced(tx)
 	})
 }
 
-func (o *owner) fence(tx *sqlite.Tx, id string) error {
-	r := o.runners[id]
-	if r == nil {
-		return nil
-	}
-	r.fenced = true
+// fence takes the trust from a runner, in memory. It comes before anything that can fail.
+func (o *owner) fence(id string) {
+	r := o.runner(id)
+	r.fenced = o.now()
 	for _, w := range slices.Clone(r.waiting) {
 		o.withdraw(id, w)
 		o.granted = append(o.granted, grant{w: w, err: ErrFenced})
 	}
-	for _, l := range slices.SortedFunc(maps.Keys(r.live), func(a, b *live) int { return cmp.Compare(a.seq, b.seq) }) {
-		l.fenced, l.seen = true, never
-		if err := o.tellFenced(tx, l); err != nil {
+	for l := range r.live {
+		l.fence()
+	}
+	o.nextTell = o.now()
+}
+
+func (l *live) fence() { l.fenced, l.seen = true, never }
+
+// tellFenced makes durable what is fenced and was not told yet.
+func (o *owner) tellFenced(tx *sqlite.Tx) error {
+	o.nextTell = math.MaxInt64
+	byArrival := func(a, b *live) int { return cmp.Compare(a.seq, b.seq) }
+	for _, l := range slices.SortedFunc(maps.Values(o.live), byArrival) {
+		if !l.untold() {
+			continue
+		}
+		if err := o.tellOne(tx, l); err != nil {
+			o.nextTell = o.now() + int64(tickRetry)
 			if tx.Err() != nil {
 				return err
 			}
-			o.cfg.Log.Error("the news that a runner was revoked was refused by a hook", "job", l.id, "attempt", l.attempt, "runner", id, "err", err)
+			o.cfg.Log.Error("the news that a runner was revoked was refused by a hook", "job", l.id, "attempt", l.attempt, "runner", l.runner.ID, "err", err)
 		}
 	}
 	return nil
 }
 
-// tellFenced makes the fence of a lease durable, once.
-func (o *owner) tellFenced(tx *sqlite.Tx, l *live) error {
+// untold says that a fenced lease is not on disk as it should be.
+func (l *live) untold() bool { return l.fenced && (!l.told || l.stop != OutcomeNone) }
+
+func (o *owner) tellOne(tx *sqlite.Tx, l *live) error {
 	if l.stop != OutcomeNone {
 		_, err := o.stopLive(tx, l, l.stop, l.reason, nil)
 		return err
 	}
-	if l.told {
-		return nil
-	}
 	ev := o.liveEvent(JobFenced, l)
 	ev.Cause, ev.Deadline = CauseFenced, at(l.due())
+	if l.held {
+		ev.Reason = l.reason
+	}
 	err := o.change(tx, &ev, nil, func(tx *sqlite.Tx) error {
 		_, err := tx.Exec(updateFenced, l.seq)
 		return err
 	})
-	l.told = err == nil
+	if err == nil {
+		l.told, l.held, l.reason = true, false, ""
+	}
 	return err
 }
 

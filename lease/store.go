@@ -42,7 +42,7 @@ const (
 	updateHeld    = `UPDATE lease_job SET held = ?, reason = ? WHERE seq = ?`
 	updateResumed = `UPDATE lease_job SET state = 0, deadline_at = ?, reason = '' WHERE seq = ?`
 	updateStop    = `UPDATE lease_job SET stop = ?, reason = ? WHERE seq = ?`
-	updateFenced  = `UPDATE lease_job SET fenced = 1 WHERE seq = ?`
+	updateFenced  = `UPDATE lease_job SET fenced = 1, held = 0, reason = '' WHERE seq = ?`
 	updateSettled = `UPDATE lease_job SET state = 3, outcome = ?, settled_by = ?, settled_at = ?, failures = ?, reason = ?
 		WHERE seq = ?`
 

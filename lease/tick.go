@@ -22,7 +22,7 @@ const (
 
 // nextWake is when the timer must run next.
 func (o *owner) nextWake() int64 {
-	next := min(o.nextDeadline, o.nextRetry, o.nextPrune)
+	next := min(o.nextDeadline, o.nextRetry, o.nextPrune, o.nextTell)
 	if len(o.heap) > 0 {
 		next = min(next, o.heap[0].wake)
 	}
@@ -42,6 +42,11 @@ func (o *owner) tick(tx *sqlite.Tx) (int64, error) {
 	}
 	if err := o.expireQueued(tx, now, &again); err != nil {
 		return 0, err
+	}
+	if now >= o.nextTell {
+		if err := o.tellFenced(tx); err != nil {
+			return 0, err
+		}
 	}
 	if now >= o.nextPrune {
 		pause, err := o.prune.run(tx, now-int64(o.cfg.Retention))

@@ -16,7 +16,7 @@ func Dir() (string, error) {
 		return "", err
 	}
 	if err := Check(dir); err != nil {
-		return "", fmt.Errorf("%w; or set TMPDIR to a directory of your own", err)
+		return "", fmt.Errorf("%w: remove it, or set TMPDIR to a directory of your own", err)
 	}
 	return dir, nil
 }

@@ -22,8 +22,13 @@ func serveProfiles(ctx context.Context, path string) (stop func(), err error) {
 	if path == "" {
 		return func() {}, nil
 	}
-	if err := private.Check(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("serve profiles: %w", err)
+	const next = "choose a path in a directory of your own with --debug-socket; it may have about 100 bytes"
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err == nil {
+		err = private.Check(dir)
+	}
+	if err != nil {
+		return nil, cli.Advise(fmt.Errorf("serve profiles at %s: %w", path, err), next)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, path) {
@@ -37,7 +42,7 @@ func serveProfiles(ctx context.Context, path string) (stop func(), err error) {
 		}
 	}
 	if err != nil {
-		return nil, cli.Advise(fmt.Errorf("serve profiles: %w", err), "choose a path that is free, in a directory of your own, with --debug-socket; it may have about 100 bytes")
+		return nil, cli.Advise(fmt.Errorf("serve profiles: %w", err), next)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)

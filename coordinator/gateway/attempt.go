@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/everdict/everdict/coordinator/evidence"
 	"github.com/everdict/everdict/coordinator/run"
@@ -29,12 +30,16 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 	if err == nil {
 		err = g.cfg.Queue.PullFunc(ctx, lease.PullRequest{RequestID: req.Request, Runner: s.lease()}, func(l lease.Lease, err error) {
 			// The writer's goroutine, which calls this, must not wait for the job to be read and sent.
+			leased := time.Now()
 			go func() {
+				if errors.Is(err, lease.ErrFenced) {
+					err = &link.RemoteError{Code: string(protocol.CodeForbidden), Message: "this runner was revoked"}
+				}
 				if err != nil {
 					answer(nil, err)
 					return
 				}
-				a, err := g.attempt(ctx, l)
+				a, err := g.attempt(ctx, l, leased)
 				if errors.Is(err, errNext) {
 					g.Pull(ctx, c, req, answer)
 					return
@@ -53,7 +58,7 @@ var errNext = errors.New("gateway: the run is over")
 
 // attempt is a lease with its job, as the runner gets it. A run whose job nobody can
 // be given ends here.
-func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, error) {
+func (g *Gateway) attempt(ctx context.Context, l lease.Lease, leased time.Time) (*link.Attempt, error) {
 	doc, err := g.cfg.Runs.Job(ctx, l)
 	var impossible *protocol.Failure
 	if errors.As(err, &impossible) {
@@ -71,17 +76,26 @@ func (g *Gateway) attempt(ctx context.Context, l lease.Lease) (*link.Attempt, er
 	}
 	return &link.Attempt{
 		AttemptRef: link.AttemptRef{Run: l.Job, Job: l.Job, Epoch: l.Attempt, Token: link.Secret(l.Token)},
-		TTL:        link.Duration(l.TTL), Payload: doc,
+		TTL:        left(l.TTL, leased), StartWithin: left(l.StartWithin, leased), Payload: doc,
 	}, nil
 }
 
+// left is what is left of a time that began some while ago; 0 stays 0.
+func left(d time.Duration, began time.Time) link.Duration {
+	if d == 0 {
+		return 0
+	}
+	return link.Duration(max(d-time.Since(began), time.Millisecond))
+}
+
 // unread takes back an attempt whose job the runner cannot be given. It counts as
-// one of the run's attempts: a job that can never be read must come to an end.
+// one of the run's attempts: a job that can never be read must come to an end. That the
+// runner has never had it is certain, also if it was revoked meanwhile.
 func (g *Gateway) unread(ctx context.Context, ref lease.Ref, why error) error {
 	if ctx.Err() != nil { // it was the runner that went
-		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job")
+		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job", lease.Proven())
 	}
-	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200))
+	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200), lease.Proven())
 }
 
 // Started implements link.Handler.

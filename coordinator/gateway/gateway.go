@@ -232,6 +232,9 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 		Job: g.boundTo(&record.Runner), Paused: s.said().Paused,
 	})
 	adopted, err := g.cfg.Queue.Adopt(ctx, s.lease(), refs(h.Leases))
+	if errors.Is(err, lease.ErrFenced) {
+		err = &link.RevokedError{Message: "this runner was revoked"}
+	}
 	if err != nil {
 		return link.Welcome{}, err
 	}
@@ -256,10 +259,10 @@ func (g *Gateway) Hello(ctx context.Context, c *link.CoordinatorSession, h link.
 func (g *Gateway) begun(ctx context.Context, h run.Holder, held []link.HeldLease, standings []lease.Standing) []lease.Standing {
 	var known []lease.Standing
 	for i, s := range standings {
-		if s.Verdict != lease.Stale && !s.Started && held[i].Started {
+		if s.Verdict == lease.Stands && !s.Started && held[i].Started {
 			err := g.cfg.Runs.Started(ctx, s.Ref, h)
 			switch _, stale := lease.IsStale(err); {
-			case stale, errors.Is(err, lease.ErrAlreadySettled):
+			case stale, errors.Is(err, lease.ErrAlreadySettled), errors.Is(err, lease.ErrUnknownJob):
 				s = lease.Standing{Ref: s.Ref, Verdict: lease.Stale}
 			case err != nil:
 				g.log.Warn("start of an attempt could not be written", "run", s.Ref.Job, "err", err)
@@ -451,7 +454,7 @@ func (g *Gateway) serve(at *seat) {
 	}
 	r.Serves, r.Job, r.Paused = serves, job, paused
 	s.set(r)
-	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil {
+	if err := g.cfg.Queue.SetRunner(context.Background(), r); err != nil && !errors.Is(err, lease.ErrFenced) {
 		g.log.Error("runner does not serve a new submitter yet", "runner", r.ID, "err", err)
 	}
 }
@@ -496,9 +499,19 @@ func (g *Gateway) Revoked(runnerIDs ...string) {
 			go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
 		}
 	}
-	if err := g.cfg.Queue.Fence(context.Background(), runnerIDs...); err != nil && !errors.Is(err, lease.ErrClosed) {
-		g.log.Error("that runners were revoked is not in the records of their runs", "runners", runnerIDs, "err", err)
+	if err := g.fence(context.Background(), runnerIDs); err != nil && !errors.Is(err, lease.ErrClosed) {
+		g.log.Error("that runners were revoked is not in the records of their runs yet", "runners", runnerIDs, "err", err)
 	}
+}
+
+// fence takes the trust from runners. Those that hold payloads lose their credentials alone.
+func (g *Gateway) fence(ctx context.Context, runnerIDs []string) error {
+	holders, err := g.cfg.Runs.HoldPayloads(ctx, runnerIDs)
+	if err != nil { // better a run too often than the word of a runner that is not trusted
+		g.log.Error("it is not known whether revoked runners hold payloads", "runners", runnerIDs, "err", err)
+	}
+	revoked := slices.DeleteFunc(slices.Clone(runnerIDs), func(id string) bool { return slices.Contains(holders, id) })
+	return g.cfg.Queue.Fence(ctx, revoked...)
 }
 
 // Recover fences the leases of runners that were revoked while a coordinator that is gone
@@ -522,7 +535,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 			revoked = append(revoked, id)
 		}
 	}
-	return g.cfg.Queue.Fence(ctx, revoked...)
+	return g.fence(ctx, revoked)
 }
 
 // Forgotten gives up the seat of a runner that is away and will not be known when

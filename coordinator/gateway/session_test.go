@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
@@ -252,6 +253,46 @@ func TestF35_ARestartForgetsNoRevocation(t *testing.T) {
 	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.Why != lease.WhyFenced {
 		t.Errorf("the run is %s (%s), %v", x.Why, x.Sentence, err)
 	}
+}
+
+// TestF35_P3_RevokedHolderOfAPayload: its credential is dead, and its run goes to nobody else
+// before somebody says that nothing of the payload runs.
+func TestF35_P3_RevokedHolderOfAPayload(t *testing.T) {
+	w := newWorld(t)
+	id := w.submit(w.pair("ann", "mac").Runner.Target)
+	ann := auth.Principal{Workspace: "default", Subject: "ann", Roles: []string{protocol.RoleMember}}
+	out, err := w.runs.HandOut(w.ctx(), ann, id, protocol.PayloadRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder, err := w.runners.Resolve(w.ctx(), out.RunnerToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := w.dialAs(link.Secret(out.RunnerToken))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", holder.ID); !ok || err != nil {
+		t.Fatalf("revoke: %v, %v", ok, err)
+	}
+	var revoked *link.RevokedError
+	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
+		t.Errorf("the session ended with %v", err)
+	}
+	if _, err := w.dialAs(link.Secret(out.RunnerToken)); err == nil {
+		t.Error("the credential of the payload is good still")
+	}
+	if err := w.g.Recover(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.State != lease.Leased || x.Why == lease.WhyFenced {
+		t.Errorf("the run is %s (%s), %v; want its lease to stand", x.Why, x.Sentence, err)
+	}
+	if err := w.runs.TakeBack(w.ctx(), ann, id); err != nil {
+		t.Errorf("take back: %v", err)
+	}
+	w.tells(id, "queued, 1 released")
 }
 
 // TestF35_RevokedBetweenLeaseAndStart: a runner that is revoked after it was given a run

@@ -38,8 +38,6 @@ type Config struct {
 	// begins after it with what was still a good token, outside all locks; the
 	// gateway closes the runner's session there (F35).
 	OnRevoked func(runnerIDs ...string)
-	// MayRevoke says why a runner cannot be revoked now; nil: each can.
-	MayRevoke func(protocol.Runner) error
 	// OnChanged is called when a runner is shown differently: paired, come, gone, busier,
 	// revoked. It is called under a lock and must return at once, without calling back;
 	// nil: nobody is told.
@@ -312,11 +310,6 @@ func (r *Runners) Revoke(ctx context.Context, workspace, owner, id string) (revo
 	record, err := r.cfg.Store.Runner(ctx, id)
 	if err == nil && (record.Workspace != workspace || owner != "" && record.Owner != owner) {
 		return false, nil
-	}
-	if err == nil && r.cfg.MayRevoke != nil {
-		if err := r.cfg.MayRevoke(record.Runner); err != nil {
-			return false, err
-		}
 	}
 	if err == nil {
 		err = r.cfg.Store.RevokeRunner(ctx, workspace, id, protocol.At(r.cfg.Now()))

@@ -40,8 +40,10 @@ func (s *Service) OnChange(tx *sqlite.Tx, ev *lease.Event) error {
 // fenced notes that the run's runner was revoked. The attempt is active until it is given up; a question that it has asked
 // is not any more, since nobody would hear the answer.
 func (s *Service) fenced(tx *sqlite.Tx, ev *lease.Event) error {
+	message := fmt.Sprintf("runner %s was revoked; attempt %d is given up at %s", ev.Runner, ev.Attempt, ev.Deadline.Format(time.RFC3339))
 	err := s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
 		if r.Suspended != nil {
+			message += fmt.Sprintf("; nobody asks %q any more", protocol.Clip(r.Suspended.Question, 200))
 			r.Status, r.Suspended, r.UpdatedAt = protocol.StatusRunning, nil, protocol.At(ev.At)
 		}
 		return nil
@@ -49,7 +51,7 @@ func (s *Service) fenced(tx *sqlite.Tx, ev *lease.Event) error {
 	if err != nil {
 		return err
 	}
-	return s.event(tx, ev, protocol.RunRunnerRevoked, fmt.Sprintf("runner %s was revoked; attempt %d is given up at %s", ev.Runner, ev.Attempt, ev.Deadline.Format(time.RFC3339)))
+	return s.event(tx, ev, protocol.RunRunnerRevoked, message)
 }
 
 func (s *Service) event(tx *sqlite.Tx, ev *lease.Event, kind, message string) error {

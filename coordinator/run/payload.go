@@ -159,15 +159,28 @@ func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Run
 		WithHint("try again when nothing holds it up; GET /runs/%s says what does", r.ID)
 }
 
-// MayRevoke refuses to revoke the runner that holds a payload: whoever has the payload would
-// not hear of it and could be at work, while the run goes to another (P3).
-func (s *Service) MayRevoke(r protocol.Runner) error {
-	one, out := s.payloads.of(r.Job)
-	if r.Job == "" || !out || one.lease.Runner != r.ID {
-		return nil
+// HoldPayloads are those of some runners that hold a payload. When such a runner is revoked
+// its credential is dead, and the lease stands until the payload is delivered, taken back,
+// cancelled or over: whoever has the payload does not hear of it, and may be at work (P3).
+func (s *Service) HoldPayloads(ctx context.Context, runnerIDs []string) ([]string, error) {
+	held, err := s.queue.List(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return protocol.Conflict("runner %s holds run %s as a payload, which may be at work", r.ID, r.Job).
-		WithHint("cancel the run, or take the payload back when nothing of it runs: everdict runs take-back %s", r.Job)
+	var holders []string
+	for _, l := range held {
+		if !slices.Contains(runnerIDs, l.Runner) {
+			continue
+		}
+		a, err := s.cfg.Store.Attempt(ctx, l.Job, l.Attempt)
+		if err != nil {
+			return nil, fmt.Errorf("run: find the payloads that are out: %w", err)
+		}
+		if a.HandedOut != nil {
+			holders = append(holders, l.Runner)
+		}
+	}
+	return holders, nil
 }
 
 // TakeBack ends a payload whose result will not come: the caller says that nothing of it

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -138,9 +139,16 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 	if err != nil {
 		return err
 	}
-	_, err = s.Finish(ctx, l.Ref, Holder{Runner: r}, result)
+	done, err := s.Finish(ctx, l.Ref, Holder{Runner: r}, result)
+	if err == nil && done == Late {
+		err = errLate
+	}
 	return err
 }
+
+// errLate: the result is kept, and has ended nothing: its runner was revoked, or the attempt
+// is over.
+var errLate = errors.New("run: the result came too late")
 
 // Foretell says why the lease of an attempt will end without a result, where the
 // cluster does not know whether its process is over: then the lease has to run out. A

@@ -37,7 +37,7 @@ func Acquire(path string) (*Instance, error) {
 		return nil, fmt.Errorf("instance: %w", err)
 	}
 	if err := private.Check(dir); err != nil {
-		return nil, fmt.Errorf("instance: %w; or set XDG_RUNTIME_DIR to a directory of your own", err)
+		return nil, fmt.Errorf("instance: %w: mend that, or set XDG_RUNTIME_DIR to a directory of your own", err)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil { // one that was there may let others in
 		return nil, fmt.Errorf("instance: %w", err)

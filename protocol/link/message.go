@@ -242,6 +242,9 @@ type Attempt struct {
 	AttemptRef
 	// TTL is the lease's life from the offer on.
 	TTL Duration `json:"ttl_ms,omitempty"`
+	// StartWithin is how long the coordinator waits to hear that it has begun, from the offer on: then it gives the attempt
+	// away, whatever is left of the TTL. 0: [Timing.StartAck].
+	StartWithin Duration `json:"start_within_ms,omitempty"`
 	// Payload is the job document, opaque to this package, at most MaxJob bytes. It can hold the values of secrets:
 	// neither end logs it or keeps it.
 	Payload json.RawMessage `json:"-"`

@@ -12,7 +12,7 @@ import (
 // Timing.StartAck; an offer that is dropped returns to the queue by itself when that time is over.
 type Offer struct {
 	Attempt
-	// Asked is the moment before the pull was sent, Received when the offer was complete. The lease's TTL may be
+	// Asked is the moment before the pull was sent, Received when the offer began to arrive. The lease's TTL may be
 	// counted from Received minus nothing but the time the offer took to travel, so count it from the heartbeat instead.
 	Asked, Received time.Time
 
@@ -52,7 +52,7 @@ func (r *RunnerSession) Pull(ctx context.Context, req PullRequest) (*Offer, erro
 	stop := st.interrupt(pullCtx)
 	o, err := st.offer()
 	if stopped := stop(); err == nil && (stopped || pullCtx.Err() == nil) {
-		o.Asked, o.Received, o.st = asked, time.Now(), st
+		o.Asked, o.st = asked, st
 		return o, nil
 	}
 	if ctx.Err() != nil && r.Err() == nil {
@@ -88,10 +88,11 @@ func (st *stream) offer() (*Offer, error) {
 	if !ok {
 		return nil, &ProtocolError{Op: "pull", Err: fmt.Errorf("unexpected message %s", m.messageType())}
 	}
+	received := time.Now()
 	if of.Payload, err = st.document(of.JobBytes); err != nil {
 		return nil, err
 	}
-	return &Offer{Attempt: of.Attempt}, nil
+	return &Offer{Attempt: of.Attempt, Received: received}, nil
 }
 
 // Started says that work on the attempt begins, and waits for the coordinator's word. Stands: go on. Stale or

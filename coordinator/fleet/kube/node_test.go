@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -38,41 +39,48 @@ func TestF17_DoubtsOfANode(t *testing.T) {
 		pod("backs off on the lost", "lost", backsOff), pod("bound to the hidden", "hidden"), pod("pulls on the hidden", "hidden", started)}
 
 	start, asked := time.Unix(1000, 0), 0
-	w := waits{}
-	doubted := func(after time.Duration, pods []corev1.Pod) string {
-		found := w.doubts(pods, start.Add(after), func(node string) readiness {
+	w, away := newWaits(), errors.New("no answer")
+	doubted := func(after time.Duration, pods []corev1.Pod, err error) string {
+		found, got := w.doubts(pods, start.Add(after), func(node string) (readiness, error) {
 			asked++
-			return map[string]readiness{"lost": {why: "not ready"}, "hidden": {hidden: true}}[node]
+			return map[string]readiness{"lost": {why: "not ready"}, "hidden": {hidden: true}}[node], err
 		})
-		var got []string
+		if got != err {
+			t.Errorf("after %v: %v, want %v", after, got, err)
+		}
+		var all []string
 		for i := range pods {
 			t := found[pods[i].UID]
 			if t == nil {
 				continue
 			}
-			got = append(got, string(pods[i].UID))
+			all = append(all, string(pods[i].UID))
 			if t.Cause != fleet.CauseNodeLost || !t.Final || t.Dead || !strings.HasPrefix(t.Message, "node "+pods[i].Spec.NodeName+": ") {
-				t := fmt.Sprintf("%+v", *t)
-				got = append(got, t)
+				all = append(all, fmt.Sprintf("%+v", *t))
 			}
 		}
-		return strings.Join(got, ", ")
+		return strings.Join(all, ", ")
 	}
+	const lost = "bound to the lost, pulls on the lost, backs off on the lost"
 	for _, step := range []struct {
 		after  time.Duration
 		pods   []corev1.Pod
+		err    error
 		asked  int // once for a node, and not before a Pod of it has waited
 		doubts string
 	}{
 		{after: 0, pods: all},
 		{after: beginsWithin - 1, pods: all},
-		{after: beginsWithin, pods: all, asked: 3, doubts: "bound to the lost, pulls on the lost, backs off on the lost"},
-		{after: takenWithin - 1, pods: all, asked: 6, doubts: "bound to the lost, pulls on the lost, backs off on the lost"},
-		{after: takenWithin, pods: all, asked: 9, doubts: "bound to the lost, pulls on the lost, backs off on the lost, bound to the hidden"},
-		{after: takenWithin + 1, pods: all[:1], asked: 9},
-		{after: takenWithin + 2, pods: all, asked: 9}, // what was gone is new
+		{after: beginsWithin, pods: all, asked: 3},
+		{after: beginsWithin + 1, pods: all, asked: 4, err: away},
+		{after: beginsWithin + 2, pods: all, asked: 7, doubts: lost},
+		{after: takenWithin - 1, pods: all, asked: 10, doubts: lost},
+		{after: takenWithin, pods: all, asked: 13, doubts: lost},
+		{after: takenWithin + 1, pods: all, asked: 16, doubts: lost + ", bound to the hidden"},
+		{after: takenWithin + 2, pods: all[:1], asked: 16},
+		{after: takenWithin + 3, pods: all, asked: 16}, // what was gone is new
 	} {
-		if got := doubted(step.after, step.pods); got != step.doubts || asked != step.asked {
+		if got := doubted(step.after, step.pods, step.err); got != step.doubts || asked != step.asked {
 			t.Errorf("after %v: in doubt are %q, asked %d times; want %q, %d", step.after, got, asked, step.doubts, step.asked)
 		}
 	}
