@@ -203,15 +203,21 @@ func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 			if withdrawn || errors.Is(err, link.ErrPullLost) {
 				continue
 			}
-			// The coordinator could not answer this time. As long as there is a session the slot asks again.
-			r.log.Warn("pull failed, asking again", "err", err)
-			pause := refusedPause
+			// The coordinator could not answer this time. As long as there is a session the slot asks again, unless
+			// the coordinator is going away.
 			var remote *link.RemoteError
-			if errors.As(err, &remote) && remote.RetryAfter > 0 {
-				pause = remote.RetryAfter.Std()
+			again := time.After(refusedPause)
+			switch {
+			case errors.As(err, &remote) && remote.Code == link.CodeDraining:
+				again = nil
+			case remote != nil && remote.RetryAfter > 0:
+				again = time.After(remote.RetryAfter.Std())
+			}
+			if again != nil {
+				r.log.Warn("pull failed, asking again", "err", err)
 			}
 			select {
-			case <-time.After(pause):
+			case <-again:
 			case <-s.Done():
 				return
 			case <-ctx.Done():

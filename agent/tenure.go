@@ -109,8 +109,10 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		compute sandbox.ComputeHandle
 		renewed = granted
 		overdue bool
-		asks    int
-		frozen  bool
+		// confirmed: the coordinator has said that the attempt stands, since the offer.
+		confirmed bool
+		asks      int
+		frozen    bool
 	)
 	apply := func() {
 		want := overdue || asks > 0
@@ -168,6 +170,7 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		case v := <-t.verdicts:
 			switch v.standing {
 			case link.Stands:
+				confirmed = true
 				if t.freeze = v.freezing; v.asked.After(renewed) { // the answers to two questions can overtake each other
 					renewed = v.asked
 				}
@@ -184,7 +187,7 @@ func (t *tenure) run(ctx context.Context, granted time.Time) {
 		if !overdue && t.late(renewed) {
 			overdue = true
 			why := "lease could not be renewed in time, holding the attempt still"
-			if t.freeze != t.granted && renewed.Equal(granted) {
+			if !confirmed {
 				why = "start was not confirmed in time, holding the attempt still"
 			}
 			t.log.Warn(why, "since", link.Elapsed(renewed, time.Now()).Round(time.Second))

@@ -26,8 +26,22 @@ type silent struct {
 	payload     json.RawMessage
 	confirm     chan struct{}
 
+	held chan bool // what the runner says of its sandbox
+
 	mu   sync.Mutex
 	gave bool
+}
+
+func (s *silent) wantHeld(t *testing.T, want bool) {
+	t.Helper()
+	select {
+	case held := <-s.held:
+		if held != want {
+			t.Fatalf("the attempt is held still: %v, want %v", held, want)
+		}
+	case <-time.After(house.Patience):
+		t.Fatalf("the runner does not say that its attempt is held still: %v", want)
+	}
 }
 
 var theAttempt = link.AttemptRef{Run: "run_1", Job: "run_1", Epoch: 1, Token: "of the lease"}
@@ -91,7 +105,7 @@ func ticksOf(t *testing.T, c *silent, startAck time.Duration) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.confirm = make(chan struct{})
+	c.confirm, c.held = make(chan struct{}), make(chan bool, 16)
 	timing := link.Timing{Heartbeat: 100 * time.Millisecond, LeaseTTL: time.Hour, LeaseMargin: time.Second, StartAck: startAck}
 	acceptor, err := link.NewAcceptor(link.AcceptConfig{Handler: c, Timing: timing,
 		Authenticate: func(context.Context, *http.Request, link.Secret) (link.Principal, error) {
@@ -113,7 +127,12 @@ func ticksOf(t *testing.T, c *silent, startAck time.Duration) string {
 	dir := t.TempDir()
 	runner := agent.New(agent.Config{URL: server.URL, Credential: link.Secret(protocol.NewID("rnr_")), Version: "test", Timing: timing,
 		StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"), Driver: driver,
-		Lookup: builtin.Lookup, DrainTimeout: time.Millisecond, Log: house.Log(t, "runner")})
+		Lookup: builtin.Lookup, DrainTimeout: time.Millisecond, Log: house.Log(t, "runner"),
+		Observe: func(e agent.Event) {
+			if e, ok := e.(agent.AttemptHeld); ok {
+				c.held <- e.Held
+			}
+		}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- runner.Run(ctx) }()
@@ -130,16 +149,18 @@ func ticksOf(t *testing.T, c *silent, startAck time.Duration) string {
 func TestP3_AStartThatNobodyConfirms(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ startAck, left time.Duration }{
-		"in the time that all have":       {3 * time.Second, 0},
-		"in what an offer has left of it": {time.Hour, 3 * time.Second},
+		"in the time that all have":       {10 * time.Second, 0},
+		"in what an offer has left of it": {time.Hour, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := &silent{startWithin: row.left}
 			file := ticksOf(t, c, row.startAck)
 			grows(t, file)
+			c.wantHeld(t, true)
 			standsStill(t, file)
 			close(c.confirm)
+			c.wantHeld(t, false)
 			grows(t, file)
 		})
 	}

@@ -41,13 +41,13 @@ func Example() {
 
 	l, err := q.Pull(ctx, lease.PullRequest{RequestID: "1", Runner: lease.Runner{ID: "rnr_1", Serves: []string{"default/auto"},
 		Capabilities: []string{"docker", "git"}}})
-	fmt.Printf("%s attempt %d: %s, renew within %s %v\n", l.Job, l.Attempt, l.Payload, l.TTL, err)
+	fmt.Printf("%s attempt %d: %s %v\n", l.Job, l.Attempt, l.Payload, err)
 	fmt.Println(q.Started(ctx, l.Ref))
 	fmt.Println(q.Settle(ctx, l.Ref, lease.Result{Outcome: lease.Succeeded}))
 	fmt.Println(q.Settle(ctx, l.Ref, lease.Result{Outcome: lease.Failed}))
 	// Output:
 	// no_runner <nil>
-	// run_1 attempt 1: make test, renew within 1m0s <nil>
+	// run_1 attempt 1: make test <nil>
 	// <nil>
 	// <nil>
 	// lease: already settled by this attempt: attempt 1 of run_1

@@ -3,6 +3,7 @@ package lease
 import (
 	"crypto/rand"
 	"slices"
+	"time"
 
 	"github.com/everdict/everdict/lease/sqlite"
 )
@@ -233,7 +234,7 @@ func (o *owner) grant(tx *sqlite.Tx, r *runner, l *lane, head *entry) (err error
 	o.withdraw(r.ID, w)
 	lease := o.lease(g, now)
 	lease.Payload = payload
-	o.granted = append(o.granted, grant{w: w, lease: lease})
+	o.granted = append(o.granted, grant{w: w, lease: lease, at: o.now()})
 	return nil
 }
 
@@ -245,7 +246,7 @@ func (o *owner) lease(l *live, now int64) Lease {
 		TTL: max(0, dur(l.deadline-now)), Deadline: at(l.deadline), Started: l.started, Parked: l.held, Stop: l.stop,
 	}
 	if !l.started {
-		out.StartWithin = max(0, dur(l.startBy-now))
+		out.StartWithin = max(time.Millisecond, dur(l.startBy-now)) // 0 would say that it was acknowledged
 	}
 	return out
 }

@@ -38,7 +38,20 @@ func (w *waiter) tell(l Lease, err error) {
 type grant struct {
 	w     *waiter
 	lease Lease
+	at    int64 // when its TTL began
 	err   error
+}
+
+// told is the lease as its holder hears of it: what its way to the disk took is gone.
+func (g *grant) told(now int64) Lease {
+	l := g.lease
+	if l.TTL > 0 {
+		l.TTL = max(l.TTL-dur(now-g.at), time.Millisecond)
+	}
+	if l.StartWithin > 0 {
+		l.StartWithin = max(l.StartWithin-dur(now-g.at), time.Millisecond)
+	}
+	return l
 }
 
 // asking is a pull of this group. If the group fails, its caller is told so and does not wait.
@@ -121,7 +134,7 @@ func (o *owner) pull(tx *sqlite.Tx, req *PullRequest, w *waiter) error {
 			if lease.Payload, err = loadPayload(tx, l.seq); err != nil {
 				return err
 			}
-			o.granted = append(o.granted, grant{w: w, lease: lease})
+			o.granted = append(o.granted, grant{w: w, lease: lease, at: o.now()})
 			return nil
 		}
 	}

@@ -53,6 +53,7 @@ func (q *Queue) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		var next time.Duration
+		var tell bool
 		err := q.do(ctx, func(tx *sqlite.Tx) error {
 			o := q.owner
 			wake, err := o.tick(tx)
@@ -60,12 +61,23 @@ func (q *Queue) Run(ctx context.Context) error {
 				return err
 			}
 			now := o.now()
+			if tell = o.nextTell <= now; tell {
+				o.nextTell = now + int64(tickRetry)
+				wake = min(wake, o.nextTell)
+			}
 			o.scheduled = max(wake, now)
 			next = dur(o.scheduled - now)
 			return nil
 		})
+		if err == nil && tell { // a group of its own: what it cannot write is not to undo the tick
+			err = q.do(ctx, func(tx *sqlite.Tx) error { return q.owner.tellFenced(tx) })
+		}
 		if err != nil {
 			next = tickRetry // a full disk: every caller gets the error too
+			select {
+			case <-q.wake: // the group that failed has asked for a tick at once
+			default:
+			}
 		}
 		timer.Reset(next)
 	}
@@ -111,9 +123,10 @@ func (p *participant) Committed() {
 		o.cfg.Committed(o.events)
 		o.events = nil
 	}
+	now := o.now()
 	for i := range o.granted {
 		g := &o.granted[i]
-		g.w.tell(g.lease, g.err)
+		g.w.tell(g.told(now), g.err)
 		*g = grant{}
 	}
 	o.granted = o.granted[:0]

@@ -1,6 +1,7 @@
 package lease_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,6 +123,56 @@ func TestP15_FullDisk(t *testing.T) {
 	if next := take(t, q, plain("r1")); next.Job != "next" {
 		t.Errorf("leased %s, want next", next.Job)
 	}
+}
+
+// TestP15_AFullDiskIsTriedNowAndThen: a retry is due, a runner waits for it, and the disk takes no lease. The queue tries
+// again once a second, and not as fast as it can.
+func TestP15_AFullDiskIsTriedNowAndThen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := openDB(t)
+		full, tried := false, 0
+		const most = 100
+		q := openQueue(t, db, lease.Config{OnChange: func(tx *sqlite.Tx, ev *lease.Event) error {
+			if ev.Kind != lease.JobLeased || !full {
+				return nil
+			}
+			if tried++; tried > most {
+				full = false
+				return nil
+			}
+			_, err := tx.Exec("INSERT OR REPLACE INTO lease_payload VALUES (99, ?)", make([]byte, 1<<20))
+			return err
+		}})
+		enqueue(t, q, job("j1"))
+		l := take(t, q, plain("r1"))
+		start(t, q, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() {
+			_, err := q.Pull(ctx, lease.PullRequest{RequestID: "req_waits", Runner: plain("r2")})
+			over <- err
+		}()
+		synctest.Wait()
+		err := db.Apply(t.Context(), func(tx *sqlite.Tx) error {
+			full = true
+			var n int
+			return tx.QueryRow("PRAGMA max_page_count = 1").Scan(&n) // SQLite makes it the present size
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Retry(t.Context(), l.Ref, "again"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if tried == 0 || tried > most {
+			t.Errorf("tried %d times in 20 s", tried)
+		}
+		cancel()
+		<-over
+	})
 }
 
 // TestF41_ManyGoroutinesOneProcessor mixes every operation from 200 goroutines on one processor.

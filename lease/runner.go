@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -148,13 +149,21 @@ func (q *Queue) RemoveRunner(ctx context.Context, id string) error {
 // more. A job that a person has asked to stop settles at once, as with a cancel that comes later: there is nobody to wait
 // for. The fence holds whatever becomes of the writing; what a hook or the disk refuses is tried again.
 func (q *Queue) Fence(ctx context.Context, ids ...string) error {
-	return q.do(ctx, func(tx *sqlite.Tx) error {
-		o := q.owner
-		for _, id := range ids {
-			o.fence(id)
+	for fenced := false; !fenced; {
+		// Not through do: this needs nothing from the disk, and must work when the disk does not.
+		err := q.db.Apply(context.WithoutCancel(ctx), func(*sqlite.Tx) error {
+			if fenced = true; !q.ended {
+				for _, id := range ids {
+					q.owner.fence(id)
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, sqlite.ErrClosed) {
+			return ErrClosed
 		}
-		return o.tellFenced(tx)
-	})
+	}
+	return q.do(ctx, func(tx *sqlite.Tx) error { return q.owner.tellFenced(tx) })
 }
 
 // fence takes the trust from a runner, in memory. It comes before anything that can fail.
@@ -168,7 +177,7 @@ func (o *owner) fence(id string) {
 	for l := range r.live {
 		l.fence()
 	}
-	o.nextTell = o.now()
+	o.nextTell = o.now() + int64(tickRetry) // should the caller not come to it
 }
 
 func (l *live) fence() { l.fenced, l.seen = true, never }
@@ -177,9 +186,14 @@ func (l *live) fence() { l.fenced, l.seen = true, never }
 func (o *owner) tellFenced(tx *sqlite.Tx) error {
 	o.nextTell = math.MaxInt64
 	byArrival := func(a, b *live) int { return cmp.Compare(a.seq, b.seq) }
+	told := 0
 	for _, l := range slices.SortedFunc(maps.Values(o.live), byArrival) {
 		if !l.untold() {
 			continue
+		}
+		if told++; told > tickChunk {
+			o.nextTell = o.now()
+			return nil
 		}
 		if err := o.tellOne(tx, l); err != nil {
 			o.nextTell = o.now() + int64(tickRetry)
@@ -228,12 +242,16 @@ type RunnerStatus struct {
 	Leases, Waiting int
 }
 
-// Runners lists the runners that are online, hold a lease, or were degraded within the hour, by id.
+// Runners lists the runners that are online, hold a lease, or were degraded within the hour, by id. Of those that were
+// fenced it lists the holders of leases.
 func (q *Queue) Runners(ctx context.Context) ([]RunnerStatus, error) {
 	var all []RunnerStatus
 	err := q.do(ctx, func(*sqlite.Tx) error {
 		now := q.owner.now()
 		for _, r := range q.owner.runners {
+			if r.fenced != 0 && len(r.live) == 0 {
+				continue // it is remembered for one thing only
+			}
 			s := RunnerStatus{Runner: r.Runner, Online: q.owner.online(r, now), Leases: len(r.live), Waiting: len(r.waiting)}
 			s.Serves, s.Capabilities = slices.Clone(r.Serves), slices.Clone(r.Capabilities)
 			if r.degraded != 0 {

@@ -43,11 +43,6 @@ func (o *owner) tick(tx *sqlite.Tx) (int64, error) {
 	if err := o.expireQueued(tx, now, &again); err != nil {
 		return 0, err
 	}
-	if now >= o.nextTell {
-		if err := o.tellFenced(tx); err != nil {
-			return 0, err
-		}
-	}
 	if now >= o.nextPrune {
 		pause, err := o.prune.run(tx, now-int64(o.cfg.Retention))
 		if err != nil {

@@ -32,11 +32,8 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 			// The writer's goroutine, which calls this, must not wait for the job to be read and sent.
 			leased := time.Now()
 			go func() {
-				if errors.Is(err, lease.ErrFenced) {
-					err = &link.RemoteError{Code: string(protocol.CodeForbidden), Message: "this runner was revoked"}
-				}
 				if err != nil {
-					answer(nil, err)
+					answer(nil, pullError(err))
 					return
 				}
 				a, err := g.attempt(ctx, l, leased)
@@ -49,8 +46,16 @@ func (g *Gateway) Pull(ctx context.Context, c *link.CoordinatorSession, req link
 		})
 	}
 	if err != nil {
-		answer(nil, err)
+		answer(nil, pullError(err))
 	}
+}
+
+// pullError is what a runner hears of the queue's refusal.
+func pullError(err error) error {
+	if errors.Is(err, lease.ErrFenced) {
+		return errRevoked
+	}
+	return err
 }
 
 // errNext says that a run is over before a runner had it: the pull goes on.
@@ -89,13 +94,12 @@ func left(d time.Duration, began time.Time) link.Duration {
 }
 
 // unread takes back an attempt whose job the runner cannot be given. It counts as
-// one of the run's attempts: a job that can never be read must come to an end. That the
-// runner has never had it is certain, also if it was revoked meanwhile.
+// one of the run's attempts: a job that can never be read must come to an end.
 func (g *Gateway) unread(ctx context.Context, ref lease.Ref, why error) error {
 	if ctx.Err() != nil { // it was the runner that went
-		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job", lease.Proven())
+		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job")
 	}
-	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200), lease.Proven())
+	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200))
 }
 
 // Started implements link.Handler.
@@ -104,11 +108,17 @@ func (g *Gateway) Started(ctx context.Context, c *link.CoordinatorSession, a lin
 	if err != nil {
 		return "", err
 	}
+	if g.revoked(c) {
+		return link.Stale, nil
+	}
 	return standing(g.cfg.Runs.Started(ctx, ref(a), s.holder))
 }
 
 // GiveBack implements link.Handler.
 func (g *Gateway) GiveBack(ctx context.Context, c *link.CoordinatorSession, a link.AttemptRef, why link.GiveBack) (link.Standing, error) {
+	if g.revoked(c) {
+		return link.Stale, nil
+	}
 	reason := why.Text
 	if reason == "" {
 		reason = why.Reason
@@ -118,6 +128,15 @@ func (g *Gateway) GiveBack(ctx context.Context, c *link.CoordinatorSession, a li
 	}
 	return standing(g.cfg.Runs.GiveBack(ctx, ref(a), reason))
 }
+
+// revoked says that a session is on its way out because its runner was revoked. The queue
+// refuses what such a runner says of its leases; that of a payload stands, and the runner
+// has no say in it all the same.
+func (g *Gateway) revoked(c *link.CoordinatorSession) bool {
+	return g.cfg.Runners.Revoked(c.Principal().Runner)
+}
+
+var errRevoked = &link.RemoteError{Code: string(protocol.CodeForbidden), Message: "this runner was revoked"}
 
 // standing turns the queue's answer about an attempt into the wire's.
 func standing(err error) (link.Standing, error) {
@@ -193,6 +212,9 @@ func (k *sink) Write(_ context.Context, channel string, offset int64, p []byte) 
 
 // Result implements link.EvidenceSink.
 func (k *sink) Result(ctx context.Context, doc []byte) (link.ResultAck, error) {
+	if k.g.revoked(k.s.link) {
+		return link.ResultAck{}, errRevoked
+	}
 	done, err := k.g.cfg.Runs.Finish(ctx, k.ref, k.s.holder, doc)
 	var problem *protocol.Problem
 	switch {

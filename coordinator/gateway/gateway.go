@@ -499,19 +499,16 @@ func (g *Gateway) Revoked(runnerIDs ...string) {
 			go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
 		}
 	}
-	if err := g.fence(context.Background(), runnerIDs); err != nil && !errors.Is(err, lease.ErrClosed) {
+	// Those that hold payloads lose their credentials alone.
+	holders, err := g.cfg.Runs.HoldPayloads(context.Background(), runnerIDs)
+	err = errors.Join(err, g.cfg.Queue.Fence(context.Background(), without(runnerIDs, holders)...))
+	if err != nil && !errors.Is(err, lease.ErrClosed) {
 		g.log.Error("that runners were revoked is not in the records of their runs yet", "runners", runnerIDs, "err", err)
 	}
 }
 
-// fence takes the trust from runners. Those that hold payloads lose their credentials alone.
-func (g *Gateway) fence(ctx context.Context, runnerIDs []string) error {
-	holders, err := g.cfg.Runs.HoldPayloads(ctx, runnerIDs)
-	if err != nil { // better a run too often than the word of a runner that is not trusted
-		g.log.Error("it is not known whether revoked runners hold payloads", "runners", runnerIDs, "err", err)
-	}
-	revoked := slices.DeleteFunc(slices.Clone(runnerIDs), func(id string) bool { return slices.Contains(holders, id) })
-	return g.cfg.Queue.Fence(ctx, revoked...)
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(some, id) })
 }
 
 // Recover fences the leases of runners that were revoked while a coordinator that is gone
@@ -535,7 +532,11 @@ func (g *Gateway) Recover(ctx context.Context) error {
 			revoked = append(revoked, id)
 		}
 	}
-	return g.fence(ctx, revoked)
+	payloads, err := g.cfg.Runs.HoldPayloads(ctx, revoked)
+	if err != nil {
+		return err
+	}
+	return g.cfg.Queue.Fence(ctx, without(revoked, payloads)...)
 }
 
 // Forgotten gives up the seat of a runner that is away and will not be known when

@@ -137,7 +137,7 @@ func (s *Service) Refuse(ctx context.Context, ref lease.Ref, f *protocol.Failure
 			return errBegun // it has what it needs; this was the answer to a pull that was repeated
 		}
 		return s.failed(tx, ev, protocol.AttemptReleased, f)
-	}), lease.Proven()) // whoever it was leased to has never had it
+	}))
 	if err != nil {
 		return fmt.Errorf("run: refuse %s: %w", ref.Job, err)
 	}

@@ -162,25 +162,30 @@ func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Run
 // HoldPayloads are those of some runners that hold a payload. When such a runner is revoked
 // its credential is dead, and the lease stands until the payload is delivered, taken back,
 // cancelled or over: whoever has the payload does not hear of it, and may be at work (P3).
-func (s *Service) HoldPayloads(ctx context.Context, runnerIDs []string) ([]string, error) {
-	held, err := s.queue.List(ctx)
-	if err != nil {
-		return nil, err
+// With an error, holders are those that are known.
+func (s *Service) HoldPayloads(ctx context.Context, runnerIDs []string) (holders []string, err error) {
+	for _, one := range s.payloads.all() {
+		if slices.Contains(runnerIDs, one.lease.Runner) {
+			holders = append(holders, one.lease.Runner)
+		}
 	}
-	var holders []string
+	// After a restart the records know before the memory does.
+	held, err := s.queue.List(ctx)
 	for _, l := range held {
-		if !slices.Contains(runnerIDs, l.Runner) {
+		if !slices.Contains(runnerIDs, l.Runner) || slices.Contains(holders, l.Runner) {
 			continue
 		}
-		a, err := s.cfg.Store.Attempt(ctx, l.Job, l.Attempt)
-		if err != nil {
-			return nil, fmt.Errorf("run: find the payloads that are out: %w", err)
-		}
-		if a.HandedOut != nil {
+		a, failed := s.cfg.Store.Attempt(ctx, l.Job, l.Attempt)
+		if failed != nil {
+			err = errors.Join(err, failed)
+		} else if a.HandedOut != nil {
 			holders = append(holders, l.Runner)
 		}
 	}
-	return holders, nil
+	if err != nil {
+		err = fmt.Errorf("run: find the payloads that are out: %w", err)
+	}
+	return holders, err
 }
 
 // TakeBack ends a payload whose result will not come: the caller says that nothing of it

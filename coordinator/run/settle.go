@@ -70,15 +70,15 @@ func (s *Service) started(ctx context.Context, ref lease.Ref, h Holder, out *pro
 }
 
 // GiveBack returns an attempt whose runner does not go on with it.
-func (s *Service) GiveBack(ctx context.Context, ref lease.Ref, reason string, opts ...lease.Option) error {
-	_, err := s.queue.GiveBack(ctx, ref, lease.Return{Reason: reason}, opts...)
+func (s *Service) GiveBack(ctx context.Context, ref lease.Ref, reason string) error {
+	_, err := s.queue.GiveBack(ctx, ref, lease.Return{Reason: reason})
 	return err
 }
 
 // Lost returns an attempt that ran and whose result will never come. It uses up
 // one of the run's attempts.
-func (s *Service) Lost(ctx context.Context, ref lease.Ref, reason string, opts ...lease.Option) error {
-	_, err := s.queue.Retry(ctx, ref, reason, opts...)
+func (s *Service) Lost(ctx context.Context, ref lease.Ref, reason string) error {
+	_, err := s.queue.Retry(ctx, ref, reason)
 	return err
 }
 

@@ -93,7 +93,7 @@
 // # Pull: opened by the runner, one per free slot
 //
 //	pull       runner  a request id that the runner made. It waits as long as it takes; there is no polling.
-//	offer      coord.  an attempt: run, job, epoch, token, ttl; then the job in 'D' frames. The job can hold the values of
+//	offer      coord.  an attempt: run, job, epoch, token, ttl, start within; then the job in 'D' frames. The job can hold the values of
 //	                   secrets, as they are when it is offered; neither end logs it or keeps it.
 //	started    runner  work begins.             Answer: standing.
 //	refuse     runner  it does not, and why.    Answer: standing.

@@ -24,8 +24,8 @@ const (
 	takenWithin = 45 * time.Second
 	// nodeEvery is how often nodes are asked about, as long as there is a Pod to ask for.
 	nodeEvery = 5 * time.Second
-	// nodeBound bounds one question.
-	nodeBound = 5 * time.Second
+	// nodeBound bounds one question, and nodeRound all of one look.
+	nodeBound, nodeRound = 5 * time.Second, 15 * time.Second
 )
 
 // doubts are what is wrong with the nodes of Pods that have not begun, by Pod. When a node
@@ -45,11 +45,9 @@ func (p *provider) followNodes(ctx context.Context, pods func() []corev1.Pod, ch
 			return
 		case <-tick.C:
 		}
-		found, err := w.doubts(pods(), time.Now(), func(node string) (readiness, error) { return p.ready(ctx, node) })
-		if err != nil { // a cluster that does not answer says nothing of its nodes
-			p.cfg.Log.Debug("node not seen", "runtime", p.t.Spec.ID, "err", err)
-			continue
-		}
+		round, cancel := context.WithTimeout(ctx, nodeRound)
+		found := w.doubts(pods(), time.Now(), func(node string) readiness { return p.ready(round, node) })
+		cancel()
 		before := p.doubts.Swap(&found)
 		if before == nil && len(found) > 0 || before != nil && !maps.EqualFunc(*before, found, func(a, b *fleet.Trouble) bool { return a.Message == b.Message }) {
 			changed()
@@ -68,8 +66,8 @@ func newWaits() *waits { return &waits{since: map[types.UID]time.Time{}, why: ma
 
 // doubts looks at all Pods that there are; the others are forgotten. There is doubt where two
 // looks in a row find something: one can come upon a kubelet that is started again, or upon
-// Pods from before an outage of the API. With an error nothing is known, and nothing changed.
-func (w *waits) doubts(pods []corev1.Pod, now time.Time, ready func(node string) (readiness, error)) (doubts, error) {
+// Pods from before an outage of the API.
+func (w *waits) doubts(pods []corev1.Pod, now time.Time, ready func(node string) readiness) doubts {
 	since, why, nodes := map[types.UID]time.Time{}, map[types.UID]string{}, map[string]readiness{}
 	for i := range pods {
 		p := &pods[i]
@@ -87,10 +85,7 @@ func (w *waits) doubts(pods []corev1.Pod, now time.Time, ready func(node string)
 		}
 		node, asked := nodes[p.Spec.NodeName]
 		if !asked {
-			var err error
-			if node, err = ready(p.Spec.NodeName); err != nil {
-				return nil, err
-			}
+			node = ready(p.Spec.NodeName)
 			nodes[p.Spec.NodeName] = node
 		}
 		switch {
@@ -108,7 +103,7 @@ func (w *waits) doubts(pods []corev1.Pod, now time.Time, ready func(node string)
 		}
 	}
 	w.since, w.why = since, why
-	return found, nil
+	return found
 }
 
 // readiness is what the cluster says of a node. The zero value is that nothing speaks
@@ -120,21 +115,22 @@ type readiness struct {
 	hidden bool
 }
 
-func (p *provider) ready(ctx context.Context, name string) (readiness, error) {
+func (p *provider) ready(ctx context.Context, name string) readiness {
 	ctx, cancel := context.WithTimeout(ctx, nodeBound)
 	defer cancel()
 	n, err := p.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return readiness{why: "the cluster has it no more"}, nil
+		return readiness{why: "the cluster has it no more"}
 	case apierrors.IsForbidden(err):
-		return readiness{hidden: true}, nil
-	case err != nil:
-		return readiness{}, err
+		return readiness{hidden: true}
+	case err != nil: // a cluster that does not answer says nothing of its nodes
+		p.cfg.Log.Debug("node not seen", "runtime", p.t.Spec.ID, "node", name, "err", err)
+		return readiness{}
 	}
 	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 || n.Status.Conditions[i].Status == corev1.ConditionTrue {
-		return readiness{}, nil
+		return readiness{}
 	}
-	return readiness{why: "not ready: " + words(n.Status.Conditions[i].Reason, n.Status.Conditions[i].Message)}, nil
+	return readiness{why: "not ready: " + words(n.Status.Conditions[i].Reason, n.Status.Conditions[i].Message)}
 }
