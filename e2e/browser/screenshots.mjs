@@ -2,7 +2,7 @@
 import { mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { Machine } from './machine.mjs'
-import { Coordinator, openBrowser, openPage, root } from './rig.mjs'
+import { Coordinator, openBrowser, openPage, root, scripted, until } from './rig.mjs'
 import { pages, ready, seed } from './seed.mjs'
 
 /** How a computer is connected, each step by a name for its picture. */
@@ -62,6 +62,17 @@ function pairing(coordinator) {
   }
 }
 
+/** A run whose runner was revoked a moment ago. */
+async function revoked(coordinator, p, label) {
+  const api = coordinator.as('revoked')
+  const runner = await coordinator.connect(api, label)
+  const { runId } = await api('POST', '/runs', { ...scripted('long-refactoring', 'say I look at every package in turn.\nhang'), runtime: runner.target })
+  await until('it to run', async () => (await api('GET', `/runs/${runId}`)).status === 'running')
+  await api('DELETE', `/workspace/runners/${runner.id}`)
+  await p.goto(`${coordinator.url}/ui/runs/${runId}?tab=overview`)
+  await p.getByRole('region', { name: 'The attempt' }).waitFor()
+}
+
 const only = process.argv[2]
 const out = join(root, '.cache/screenshots')
 if (!only) rmSync(out, { recursive: true, force: true })
@@ -108,6 +119,13 @@ try {
         await act(p)
         await p.waitForTimeout(250)
         await p.screenshot({ path: join(out, `${name}-${width}-${theme}.png`) })
+        await p.context().close()
+      }
+      if (!only || 'run-revoked'.includes(only)) {
+        const p = await openPage(browser, coordinator.url, { theme, width, height, storage: { 'everdict.workspace': 'revoked' } })
+        await revoked(coordinator, p, `laptop-${width}-${theme}`)
+        await p.waitForTimeout(250)
+        await p.screenshot({ path: join(out, `run-revoked-${width}-${theme}.png`) })
         await p.context().close()
       }
       if (!only || 'sign-in'.includes(only)) {
