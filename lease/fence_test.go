@@ -13,6 +13,13 @@ import (
 	"github.com/everdict/everdict/lease/sqlite"
 )
 
+func fence(t *testing.T, q *lease.Queue, id string) {
+	t.Helper()
+	if err := q.Fence(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestF35_FencedRunner revokes a runner while its job runs: nothing it says counts from then on, that is told at once, and
 // its job is given away only when its lease has run out.
 func TestF35_FencedRunner(t *testing.T) {
@@ -29,9 +36,7 @@ func TestF35_FencedRunner(t *testing.T) {
 		l := take(t, q, plain("r1"))
 		start(t, q, l)
 		for range 2 {
-			if err := q.Fence(t.Context(), "r1"); err != nil {
-				t.Fatal(err)
-			}
+			fence(t, q, "r1")
 		}
 		if len(told) != 1 || told[0].Job != "j1" || told[0].Runner != "r1" || told[0].State != lease.Leased || !told[0].Deadline.Equal(time.Now().Add(time.Minute)) {
 			t.Errorf("told of the fence: %+v", told)
@@ -63,9 +68,7 @@ func TestF35_FencedBeforeTheStart(t *testing.T) {
 		q := openQueue(t, openDB(t), lease.Config{})
 		enqueue(t, q, job("j1"))
 		l := take(t, q, plain("r1"))
-		if err := q.Fence(t.Context(), "r1"); err != nil {
-			t.Fatal(err)
-		}
+		fence(t, q, "r1")
 		if _, ok := lease.IsStale(q.Started(t.Context(), l.Ref)); !ok {
 			t.Error("the start of a fenced lease was acknowledged")
 		}
@@ -85,9 +88,7 @@ func TestF35_CancelOfAFencedLease(t *testing.T) {
 		q := openQueue(t, openDB(t), lease.Config{})
 		enqueue(t, q, job("j1"))
 		start(t, q, take(t, q, plain("r1")))
-		if err := q.Fence(t.Context(), "r1"); err != nil {
-			t.Fatal(err)
-		}
+		fence(t, q, "r1")
 		if settled, err := q.Cancel(t.Context(), "j1", "a typo"); !settled || err != nil {
 			t.Errorf("cancel: settled %v, %v", settled, err)
 		}
@@ -105,9 +106,7 @@ func TestF35_FenceAfterACancel(t *testing.T) {
 		if settled, err := q.Cancel(t.Context(), "j1", "a typo"); settled || err != nil {
 			t.Fatalf("cancel: settled %v, %v", settled, err)
 		}
-		if err := q.Fence(t.Context(), "r1"); err != nil {
-			t.Fatal(err)
-		}
+		fence(t, q, "r1")
 		wantState(t, q, "j1", lease.Settled, lease.Cancelled)
 	})
 }
@@ -126,9 +125,7 @@ func TestF35_FencedPulls(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait()
-		if err := q.Fence(t.Context(), "r1"); err != nil {
-			t.Fatal(err)
-		}
+		fence(t, q, "r1")
 		if err := <-waits; !errors.Is(err, lease.ErrFenced) {
 			t.Errorf("the pull that waited ended with %v", err)
 		}
@@ -200,22 +197,22 @@ func TestF35_FenceHoldsWithoutItsRecord(t *testing.T) {
 			start(t, q, l)
 			all = append(all, l)
 		}
-		fence := func(want ...string) {
+		tells := func(want ...string) {
 			t.Helper()
 			told = nil
 			if err := q.Fence(t.Context(), "r1"); err != nil || !slices.Equal(told, want) {
 				t.Errorf("fence: %v, told of %q, want %q", err, told, want)
 			}
 		}
-		fence("j1", "j3")
+		tells("j1", "j3")
 		for _, l := range all {
 			if _, ok := lease.IsStale(q.Settle(t.Context(), l.Ref, lease.Result{Outcome: lease.Succeeded})); !ok {
 				t.Errorf("the result of %s was taken", l.Job)
 			}
 		}
 		refuse = false
-		fence("j2")
-		fence()
+		tells("j2")
+		tells()
 	})
 }
 

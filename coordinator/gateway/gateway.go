@@ -499,16 +499,14 @@ func (g *Gateway) Revoked(runnerIDs ...string) {
 			go s.link.Close(link.CloseReason{Code: link.CloseRevoked, Message: "this runner was revoked"})
 		}
 	}
-	// Those that hold payloads lose their credentials alone.
-	holders, err := g.cfg.Runs.HoldPayloads(context.Background(), runnerIDs)
-	err = errors.Join(err, g.cfg.Queue.Fence(context.Background(), without(runnerIDs, holders)...))
-	if err != nil && !errors.Is(err, lease.ErrClosed) {
+	if err := g.fence(context.Background(), runnerIDs); err != nil && !errors.Is(err, lease.ErrClosed) {
 		g.log.Error("that runners were revoked is not in the records of their runs yet", "runners", runnerIDs, "err", err)
 	}
 }
 
-func without(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(some, id) })
+// fence takes the trust from runners. Those that hold payloads lose their credentials alone.
+func (g *Gateway) fence(ctx context.Context, runnerIDs []string) error {
+	return g.cfg.Queue.Fence(ctx, slices.DeleteFunc(slices.Clone(runnerIDs), g.cfg.Runs.HoldsPayload)...)
 }
 
 // Recover fences the leases of runners that were revoked while a coordinator that is gone
@@ -532,11 +530,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 			revoked = append(revoked, id)
 		}
 	}
-	payloads, err := g.cfg.Runs.HoldPayloads(ctx, revoked)
-	if err != nil {
-		return err
-	}
-	return g.cfg.Queue.Fence(ctx, without(revoked, payloads)...)
+	return g.fence(ctx, revoked)
 }
 
 // Forgotten gives up the seat of a runner that is away and will not be known when

@@ -191,13 +191,8 @@ func TestF35_RevokedWhileItWorks(t *testing.T) {
 	id := w.submit(mac.Runner.Target)
 	m := w.connect(mac)
 	held := m.begin("r1")
-	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", mac.Runner.ID); !ok || err != nil {
-		t.Fatalf("revoke: %v, %v", ok, err)
-	}
-	var revoked *link.RevokedError
-	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
-		t.Errorf("the session ended with %v", err)
-	}
+	w.revoke(mac.Runner.ID)
+	m.wantRevoked()
 	if err := w.runs.GiveBack(w.ctx(), ref(held), "x"); err == nil {
 		t.Error("a revoked runner's word about its lease was taken")
 	}
@@ -273,13 +268,8 @@ func TestF35_P3_RevokedHolderOfAPayload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", holder.ID); !ok || err != nil {
-		t.Fatalf("revoke: %v, %v", ok, err)
-	}
-	var revoked *link.RevokedError
-	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
-		t.Errorf("the session ended with %v", err)
-	}
+	w.revoke(holder.ID)
+	m.wantRevoked()
 	if _, err := w.dialAs(link.Secret(out.RunnerToken)); err == nil {
 		t.Error("the credential of the payload is good still")
 	}
@@ -303,16 +293,11 @@ func TestF35_RevokedBetweenLeaseAndStart(t *testing.T) {
 	id := w.submit(mac.Runner.Target)
 	m := w.connect(mac)
 	offer := m.pull("r1")
-	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", mac.Runner.ID); !ok || err != nil {
-		t.Fatalf("revoke: %v, %v", ok, err)
-	}
+	w.revoke(mac.Runner.ID)
 	if standing, err := offer.Started(w.ctx()); err == nil && standing == link.Stands {
 		t.Error("the start was acknowledged")
 	}
-	var revoked *link.RevokedError
-	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
-		t.Errorf("the session ended with %v", err)
-	}
+	m.wantRevoked()
 	w.tells(id, "queued, 1 active")
 	if x, err := w.q.Explain(w.ctx(), id); err != nil || x.Why != lease.WhyFenced {
 		t.Errorf("the run waits because %s (%s), %v", x.Why, x.Sentence, err)

@@ -247,6 +247,23 @@ func (m *machine) over(why string) error {
 	}
 }
 
+// wantRevoked waits until a session has ended because its runner was revoked.
+func (m *machine) wantRevoked() {
+	m.w.t.Helper()
+	var revoked *link.RevokedError
+	if err := m.over("it was revoked"); !errors.As(err, &revoked) {
+		m.w.t.Errorf("the session ended with %v, want revoked", err)
+	}
+}
+
+// revoke revokes a runner of ann.
+func (w *world) revoke(id string) {
+	w.t.Helper()
+	if ok, err := w.runners.Revoke(w.ctx(), "default", "ann", id); !ok || err != nil {
+		w.t.Fatalf("revoke: %v, %v", ok, err)
+	}
+}
+
 // until waits for a condition.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()

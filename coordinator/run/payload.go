@@ -115,10 +115,11 @@ func (s *Service) handOut(ctx context.Context, r *protocol.Run, sp *spec, holder
 	if err != nil {
 		return nil, err
 	}
+	s.payloads.put(l, out) // before it is out
 	if err := s.started(ctx, l.Ref, Holder{Runner: holder.Runner}, &out); err != nil {
+		s.payloads.over(payload{lease: l})
 		return nil, fmt.Errorf("run: hand out %s: %w", r.ID, err) // the lease ends by itself: nobody has the payload
 	}
-	s.payloads.put(l, out)
 	p := payloadOf(r, sp)
 	p.Attempt, p.RunnerToken, p.LeaseToken = l.Attempt, holder.Token, l.Token
 	return p, nil
@@ -159,33 +160,11 @@ func (s *Service) take(ctx context.Context, r *protocol.Run, holder protocol.Run
 		WithHint("try again when nothing holds it up; GET /runs/%s says what does", r.ID)
 }
 
-// HoldPayloads are those of some runners that hold a payload. When such a runner is revoked
-// its credential is dead, and the lease stands until the payload is delivered, taken back,
-// cancelled or over: whoever has the payload does not hear of it, and may be at work (P3).
-// With an error, holders are those that are known.
-func (s *Service) HoldPayloads(ctx context.Context, runnerIDs []string) (holders []string, err error) {
-	for _, one := range s.payloads.all() {
-		if slices.Contains(runnerIDs, one.lease.Runner) {
-			holders = append(holders, one.lease.Runner)
-		}
-	}
-	// After a restart the records know before the memory does.
-	held, err := s.queue.List(ctx)
-	for _, l := range held {
-		if !slices.Contains(runnerIDs, l.Runner) || slices.Contains(holders, l.Runner) {
-			continue
-		}
-		a, failed := s.cfg.Store.Attempt(ctx, l.Job, l.Attempt)
-		if failed != nil {
-			err = errors.Join(err, failed)
-		} else if a.HandedOut != nil {
-			holders = append(holders, l.Runner)
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("run: find the payloads that are out: %w", err)
-	}
-	return holders, err
+// HoldsPayload says whether a runner holds a payload. When it is revoked its credential is
+// dead, and the lease stands until the payload is delivered, taken back, cancelled or over:
+// whoever has the payload does not hear of it, and may be at work (P3).
+func (s *Service) HoldsPayload(runnerID string) bool {
+	return slices.ContainsFunc(s.payloads.all(), func(one payload) bool { return one.lease.Runner == runnerID })
 }
 
 // TakeBack ends a payload whose result will not come: the caller says that nothing of it
@@ -260,14 +239,8 @@ func (s *Service) Deliver(ctx context.Context, p auth.Principal, id string, atte
 const keepPause = time.Second
 
 // KeepPayloads renews the leases of the payloads that are out, and ends those whose time
-// is over, until ctx ends. It begins with those that were out before a restart.
+// is over, until ctx ends.
 func (s *Service) KeepPayloads(ctx context.Context) error {
-	switch err := s.readPayloads(ctx); {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
-		return err
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -65,8 +65,8 @@ func New(cfg Config) *Service {
 		payloads: payloads{out: map[string]payload{}, kicked: make(chan struct{}, 1)}}
 }
 
-// Bind gives the service its queue, and learns from what is queued whom the
-// runners of a workspace must serve.
+// Bind gives the service its queue, and learns from what is queued whom the runners of
+// a workspace must serve, and from what is leased which payloads are out.
 func (s *Service) Bind(ctx context.Context, q *lease.Queue) error {
 	s.queue = q
 	stats, err := q.Stats(ctx)
@@ -81,7 +81,7 @@ func (s *Service) Bind(ctx context.Context, q *lease.Queue) error {
 			s.audience.meet(p.workspace)
 		}
 	}
-	return nil
+	return s.readPayloads(ctx)
 }
 
 // OnStopping sets who is told that a holder is to end its attempt. It is called

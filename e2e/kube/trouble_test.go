@@ -180,8 +180,8 @@ func TestP6_Cancel(t *testing.T) {
 	noUnits(t, ns)
 }
 
-// TestP9_APlaceThatIsNotThere: the run says what the cluster says, and ends.
-func TestP9_APlaceThatIsNotThere(t *testing.T) {
+// TestF9_P9_APlaceThatIsNotThere: the run says what the cluster says, and ends.
+func TestF9_P9_APlaceThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t, once, func(_ *coordinator.Config, s *protocol.RuntimeSpec) {
 		s.NodeSelector = map[string]string{"disk": "floppy"}
@@ -192,8 +192,8 @@ func TestP9_APlaceThatIsNotThere(t *testing.T) {
 	noUnits(t, ns)
 }
 
-// TestP9_AQuota: the run says what the cluster says, and goes on when there is room.
-func TestP9_AQuota(t *testing.T) {
+// TestF9_P9_AQuota: the run says what the cluster says, and goes on when there is room.
+func TestF9_P9_AQuota(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t)
 	quotas := kubernetesClient(t).CoreV1().ResourceQuotas(ns)
