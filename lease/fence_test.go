@@ -81,8 +81,8 @@ func TestF35_FencedBeforeTheStart(t *testing.T) {
 	})
 }
 
-// TestF35_CancelOfAFencedLease settles at once: there is nobody to wait for.
-func TestF35_CancelOfAFencedLease(t *testing.T) {
+// TestF35_P6_CancelOfAFencedLease settles at once: there is nobody to wait for.
+func TestF35_P6_CancelOfAFencedLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := openQueue(t, openDB(t), lease.Config{})
@@ -96,8 +96,8 @@ func TestF35_CancelOfAFencedLease(t *testing.T) {
 	})
 }
 
-// TestF35_FenceAfterACancel: there is nobody to wait for, in whichever order the two come.
-func TestF35_FenceAfterACancel(t *testing.T) {
+// TestF35_P6_FenceAfterACancel: there is nobody to wait for, in whichever order the two come.
+func TestF35_P6_FenceAfterACancel(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := openQueue(t, openDB(t), lease.Config{})
@@ -137,8 +137,8 @@ func TestF35_FencedPulls(t *testing.T) {
 	})
 }
 
-// TestF35_FenceOutlivesARestart: a coordinator that was restarted meanwhile takes nothing of the runner either.
-func TestF35_FenceOutlivesARestart(t *testing.T) {
+// TestF35_P4_FenceOutlivesARestart: a coordinator that was restarted meanwhile takes nothing of the runner either.
+func TestF35_P4_FenceOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.db")

@@ -231,9 +231,9 @@ func TestP3_AHelloConfirmsAStart(t *testing.T) {
 	w.tells(id, "running, 1 active")
 }
 
-// TestF35_ARestartForgetsNoRevocation: a coordinator that ended between the revocation and
+// TestF35_P4_ARestartForgetsNoRevocation: a coordinator that ended between the revocation and
 // the fence says so when it is back.
-func TestF35_ARestartForgetsNoRevocation(t *testing.T) {
+func TestF35_P4_ARestartForgetsNoRevocation(t *testing.T) {
 	w := newWorld(t)
 	mac := w.pair("ann", "mac")
 	id := w.submit(mac.Runner.Target)
