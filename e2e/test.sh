@@ -68,6 +68,13 @@ for suite in "${broken[@]}"; do
 	echo "$suite failed outside of its tests"
 	failed=$((failed + 1))
 done
+# What failed in the browser is far above by now: once more, the error and its place.
+[ ! -s .cache/browser.tap ] || [ ! -s .cache/count-browser ] || awk '
+	/^ *not ok / { name = $0; sub(/^ *not ok [0-9]+ - /, "", name); lines = 0; told = 0; suite = 0 }
+	name && /^ *type: .suite/ { suite = 1 }
+	name && !suite && /^ *error: / { print "failed in the browser: " name; told = 1 }
+	name && told && ++lines <= 24 { print }
+	/^ *\.\.\.$/ { name = "" }' .cache/browser.tap
 if [ "$skipped" -ne 0 ]; then
 	echo "skipped:"
 	sed -n 's/.*"Action":"skip".*"Package":"\([^"]*\)".*"Test":"\([^"]*\)".*/  \1 \2/p' .cache/test-*.jsonl

@@ -127,12 +127,14 @@ func (l *live) run(ctx context.Context) {
 				return
 			}
 		}
+		if status.Terminal() {
+			lanes.end() // no byte will come that counts; all of them come before the end is told
+		}
 		if err := life.look(ctx, r); err != nil {
 			l.s.log.WarnContext(ctx, "live stream ended", "run", l.id, "err", err)
 			return
 		}
 		if status.Terminal() {
-			lanes.end() // no byte will come that counts
 			l.emit(ctx, nil, protocol.LiveEvent{Kind: protocol.LiveStatus, Status: status})
 			l.emit(ctx, nil, protocol.LiveEvent{Kind: protocol.LiveEnd, Status: status})
 			return
@@ -156,6 +158,7 @@ type lifeLane struct {
 	wanted  bool
 	begun   bool
 	seen    int64 // the last step that was sent
+	status  protocol.Status
 	at      protocol.Time
 	blocked string
 }
@@ -186,10 +189,10 @@ func (f *lifeLane) look(ctx context.Context, r *protocol.Run) error {
 	if r.Placement != nil {
 		blocked = r.Placement.BlockedReason
 	}
-	if f.begun && len(steps) == 0 && blocked == f.blocked && r.UpdatedAt.Equal(f.at.Time) {
+	if f.begun && len(steps) == 0 && r.Status == f.status && blocked == f.blocked && r.UpdatedAt.Equal(f.at.Time) {
 		return nil
 	}
-	f.begun, f.at, f.blocked = true, r.UpdatedAt, blocked
+	f.begun, f.status, f.at, f.blocked = true, r.Status, r.UpdatedAt, blocked
 	if len(steps) > 0 {
 		f.seen = steps[len(steps)-1].Seq
 	}

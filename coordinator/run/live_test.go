@@ -112,6 +112,43 @@ func TestP11_LiveResumesAtEveryEvent(t *testing.T) {
 	})
 }
 
+// TestP11_LiveTellsTheEndLast: who sees that a run is over has all of its trace.
+func TestP11_LiveTellsTheEndLast(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mac := w.pair("ann", "mac")
+		id := w.submit(request(protocol.TargetSelfPrefix + mac.Runner.ID))
+		l := w.begin(mac)
+		ctx, _ := cancelled(w)
+		events, err := w.s.Live(ctx, ann, id, protocol.LiveQuery{Lanes: []string{protocol.LaneLife, protocol.LaneTrace}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const steps = 50
+		for i := range steps { // nobody reads meanwhile
+			w.append(l.Ref, protocol.ChannelTrace, line(fmt.Sprint("a", i)))
+			synctest.Wait()
+		}
+		w.finish(mac, l.Ref, passed(true))
+		synctest.Wait()
+		seen, over := 0, false
+		for e := range events {
+			if e.Kind == protocol.LiveLife {
+				over = over || e.Run.Status.Terminal()
+			}
+			if e.Kind != protocol.LiveTrace {
+				continue
+			}
+			seen += len(e.Events)
+			if over {
+				t.Fatalf("step %d of %d came after the run was said to be over", seen, steps)
+			}
+		}
+		if !over || seen != steps {
+			t.Errorf("over: %v, with %d of %d steps", over, seen, steps)
+		}
+	})
+}
+
 // TestP11_LiveEnds: a stream ends with the run, however the run ends, and says how.
 func TestP11_LiveEnds(t *testing.T) {
 	t.Parallel()

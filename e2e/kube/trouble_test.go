@@ -13,13 +13,16 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -328,11 +331,17 @@ func TestF14_AnAddressThatAnswersNothing(t *testing.T) {
 	failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
 }
 
-// twinOf starts a second Pod for the Job of a first.
+// twinOf starts a second Pod for the Job of a first. It goes with its Job, but is not the
+// Job controller's, which removes one of two Pods when it sees them: on a busy machine
+// before the second has started.
 func twinOf(t *testing.T, first *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Namespace: first.Namespace, Labels: first.Labels, Annotations: first.Annotations,
-		OwnerReferences: first.OwnerReferences}, Spec: first.Spec}
+	twin := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: first.Name + "-twin", Namespace: first.Namespace, Labels: maps.Clone(first.Labels), Annotations: first.Annotations,
+		OwnerReferences: slices.Clone(first.OwnerReferences)}, Spec: first.Spec}
+	delete(twin.Labels, batchv1.ControllerUidLabel) // by which the controller would adopt it
+	for i := range twin.OwnerReferences {
+		twin.OwnerReferences[i].Controller = nil
+	}
 	twin.Spec.NodeName = ""
 	if _, err := kubernetesClient(t).CoreV1().Pods(first.Namespace).Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

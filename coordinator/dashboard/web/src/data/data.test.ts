@@ -1,8 +1,10 @@
+import { QueryObserver } from '@tanstack/react-query'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { nextOf, query } from './client'
 import { upsert } from './feed'
 import { ago, bytes, count, duration, short, usd } from './format'
 import { outcome } from './outcome'
+import { client, revise } from './queries'
 import { matches, merge, newer, RunList } from './runlist'
 import { backoff } from './stream'
 import type { Run } from './types'
@@ -58,6 +60,31 @@ describe('a list of runs', () => {
     await list.refresh()
     expect(ids(list.rows)).toEqual(['run_6', 'run_5', 'run_4', 'run_2', 'run_1'])
   })
+  it('keeps what comes while a page is on its way', async () => {
+    const answers: ((rows: Run[]) => void)[] = []
+    vi.stubGlobal('fetch', () => new Promise((resolve) => answers.push((rows) => resolve(new Response(JSON.stringify(rows), { headers: { 'x-everdict-total': '1' } })))))
+    const answer = (rows: Run[]) => answers.pop()!(rows)
+    const list = new RunList({})
+    const loads = list.refresh()
+    list.apply([run('run_2')]) // submitted after the page was read, told before it came
+    answer([run('run_1')])
+    await loads
+    expect(ids(list.rows)).toEqual(['run_2', 'run_1'])
+    expect(list.total).toBe(2)
+    const again = list.refresh()
+    list.apply([run('run_1', { status: 'running', updatedAt: '2' })])
+    answer([run('run_2'), run('run_1')])
+    await again
+    expect(list.rows[1]!.status).toBe('running')
+    const first = list.refresh()
+    list.apply([run('run_3')])
+    const second = list.refresh() // the answer to the one before does not count any more
+    answer([run('run_1')])
+    await second
+    answer([])
+    await first
+    expect(ids(list.rows)).toEqual(['run_3', 'run_1'])
+  })
   it('never goes back in a run’s life', () => {
     const over = run('run_1', { status: 'succeeded', updatedAt: '1' })
     expect(newer(over, run('run_1', { status: 'running', updatedAt: '9' }))).toBe(over)
@@ -77,6 +104,24 @@ describe('a list of runs', () => {
 })
 
 describe('the rest of the data layer', () => {
+  it('asks again when something was told while the answer was on its way', async () => {
+    let asked = 0
+    const answers: ((n: number) => void)[] = []
+    const queryFn = () => new Promise<number>((resolve) => void (asked++, answers.push(resolve)))
+    const gone = new QueryObserver(client, { queryKey: ['told'], queryFn }).subscribe(() => {})
+    answers.pop()!(1)
+    await vi.waitFor(() => expect(client.getQueryData(['told'])).toBe(1))
+    revise<number>(['told'], (n) => n + 1)
+    expect([client.getQueryData(['told']), asked]).toEqual([2, 1])
+    void client.invalidateQueries({ queryKey: ['told'] })
+    revise<number>(['told'], (n) => n + 1)
+    await vi.waitFor(() => expect(asked).toBe(3))
+    answers.shift()!(2) // as it was before it was told
+    answers.shift()!(4)
+    await vi.waitFor(() => expect(client.getQueryData(['told'])).toBe(4))
+    gone()
+    client.clear()
+  })
   it('updates rows in place and puts new ones first', () => {
     expect(upsert([{ id: 'a', n: 1 }, { id: 'b', n: 1 }], [{ id: 'c', n: 2 }, { id: 'b', n: 2 }], ['a'])).toEqual([{ id: 'c', n: 2 }, { id: 'b', n: 2 }])
   })

@@ -2,7 +2,7 @@
  * The workspace's event stream, and what it does to what the pages have read.
  * One tab holds one stream: this one, or that of the run it shows.
  */
-import { client, sessionQuery } from './queries'
+import { client, revise, sessionQuery } from './queries'
 import type { RunList } from './runlist'
 import { Store } from './store'
 import { openStream, type StreamState } from './stream'
@@ -104,7 +104,7 @@ class Feed extends Store {
       }
       case 'runners': {
         const { runners = [], removed = [] } = data as { runners?: Runner[]; removed?: string[] }
-        client.setQueryData<Runner[]>(['runners'], (old) => old && upsert(old, runners, removed))
+        revise<Runner[]>(['runners'], (old) => upsert(old, runners, removed))
         void client.invalidateQueries({ queryKey: ['runners', 'own'] })
         void client.invalidateQueries({ queryKey: ['pools'] })
         this.summarySoon()
@@ -112,8 +112,7 @@ class Feed extends Store {
       }
       case 'pools': {
         const { pools } = data as { pools: PoolUse[] }
-        client.setQueryData<Pool[]>(['pools'], (old) => {
-          if (!old) return old
+        revise<Pool[]>(['pools'], (old) => {
           const known = new Map(old.map((p) => [p.runtime, p]))
           return pools.map((p) => ({ ...p, runners: known.get(p.runtime)?.runners ?? [] }))
         })

@@ -13,6 +13,12 @@ export const client = new QueryClient({
   },
 })
 
+/** Changes what a query has. An answer that is on its way may be older than the change, and is asked for again. */
+export function revise<D>(queryKey: readonly unknown[], change: (old: D) => D): void {
+  client.setQueryData<D>(queryKey, (old) => old && change(old))
+  if (client.isFetching({ queryKey, exact: true })) void client.invalidateQueries({ queryKey, exact: true })
+}
+
 export const sessionQuery = queryOptions({ queryKey: ['session'], queryFn: ({ signal }) => get<T.Session>('/session', signal), staleTime: Infinity })
 export const summaryQuery = queryOptions({ queryKey: ['summary'], queryFn: ({ signal }) => get<T.Summary>('/summary', signal) })
 export const runnersQuery = queryOptions({

@@ -1,4 +1,4 @@
-import { page, query } from './client'
+import { page, query, type Page } from './client'
 import { Store } from './store'
 import { over } from './outcome'
 import type { Run } from './types'
@@ -50,6 +50,8 @@ export class RunList extends Store {
   total: number | undefined
   private next: string | undefined
   private generation = 0
+  /** The records that came since a page that is on its way was asked for. */
+  private meanwhile: Run[] | undefined
 
   constructor(
     readonly filter: RunFilter,
@@ -64,12 +66,8 @@ export class RunList extends Store {
 
   /** Loads the first page anew and puts it over what is there. */
   async refresh(): Promise<void> {
-    const generation = ++this.generation
-    this.loading = true
-    this.changed()
-    try {
-      const first = await page<Run>(this.path({ limit: this.size, count: true }))
-      if (generation !== this.generation) return
+    this.generation++
+    await this.read(this.path({ limit: this.size, count: true }), (first) => {
       this.total = first.total
       if (this.loaded && this.rows.length > first.items.length && first.next) {
         // Keep what was scrolled to: below the first page nothing is new, and
@@ -81,30 +79,38 @@ export class RunList extends Store {
         this.next = first.next
         this.complete = !first.next
       }
-      this.error = undefined
       this.loaded = true
-    } catch (error) {
-      if (generation === this.generation) this.error = error as Error
-    } finally {
-      if (generation === this.generation) this.loading = false
-      this.changed()
-    }
+    })
   }
 
   /** Loads the next page, when there is one and none is on its way. */
   async more(): Promise<void> {
     if (this.loading || this.complete || !this.next || this.error) return
-    const generation = this.generation
-    this.loading = true
-    this.changed()
-    try {
-      const p = await page<Run>(this.next)
-      if (generation !== this.generation) return
+    await this.read(this.next, (p) => {
       this.rows = merge(this.rows, p.items)
       this.next = p.next
       this.complete = !p.next
+    })
+  }
+
+  /** Reads a page. A record that comes meanwhile may be newer than what is in it, and is applied to it too. */
+  private async read(path: string, take: (p: Page<Run>) => void): Promise<void> {
+    const generation = this.generation
+    this.loading = true
+    this.meanwhile ??= []
+    this.changed()
+    try {
+      const p = await page<Run>(path)
+      if (generation !== this.generation) return
+      const came = this.meanwhile
+      this.meanwhile = undefined
+      take(p)
+      this.apply(came)
+      this.error = undefined
     } catch (error) {
-      if (generation === this.generation) this.error = error as Error
+      if (generation !== this.generation) return
+      this.meanwhile = undefined
+      this.error = error as Error
     } finally {
       if (generation === this.generation) this.loading = false
       this.changed()
@@ -113,6 +119,7 @@ export class RunList extends Store {
 
   /** Takes records that have changed. */
   apply(records: Run[]): void {
+    this.meanwhile?.push(...records)
     if (!this.loaded) return
     let unsure = false
     const oldest = this.complete ? '' : (this.rows.at(-1)?.id ?? '')

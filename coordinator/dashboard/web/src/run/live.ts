@@ -1,6 +1,6 @@
 /** One run as the page shows it: its record, trace and log, kept up to date by its own stream. */
 import { ApiError, query, seg } from '../data/client'
-import { client, runKey } from '../data/queries'
+import { client, revise, runKey } from '../data/queries'
 import { over } from '../data/outcome'
 import { Store } from '../data/store'
 import { openStream, type StreamState } from '../data/stream'
@@ -60,6 +60,7 @@ export class LiveRun extends Store {
       onEvent: (e) => this.take(e.name, JSON.parse(e.data)),
       onState: (s) => {
         this.state = s
+        if (s === 'live') this.makeUp()
         this.changed()
       },
       onLost: () => {
@@ -68,6 +69,13 @@ export class LiveRun extends Store {
       },
       onRefused: (error) => this.refused(error),
     })
+  }
+
+  /** What could not be read before there was a stream: it brings the trace from there on, the log is read. */
+  private makeUp(): void {
+    if (this.lanes === 'life') return
+    this.trace.followed()
+    if (this.log.error && !this.log.loaded) void this.log.jump('end')
   }
 
   private refused(error: ApiError): void {
@@ -89,7 +97,7 @@ export class LiveRun extends Store {
         const { run, events } = data as { run: Run; events: RunEvent[] }
         const seen = this.events.at(-1)?.seq ?? 0
         this.events = this.events.concat(events.filter((e) => e.seq > seen))
-        client.setQueryData<Run>(runKey(this.id), (old) => (old ? { ...run, ...(old.caseSpec ? { caseSpec: old.caseSpec } : {}), ...(old.result ? { result: old.result } : {}) } : run))
+        revise<Run>(runKey(this.id), (old) => ({ ...run, ...(old.caseSpec ? { caseSpec: old.caseSpec } : {}), ...(old.result ? { result: old.result } : {}) }))
         for (const part of ['attempts', 'placement']) void client.invalidateQueries({ queryKey: ['run', this.id, part] })
         this.changed()
         return

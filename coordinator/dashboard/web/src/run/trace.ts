@@ -121,6 +121,13 @@ export class Trace extends Store {
     }
   }
 
+  /** A stream brings all that is behind the cursor: what could not be read is not missing. */
+  followed(): void {
+    this.error = undefined
+    this.loaded = true
+    this.changed()
+  }
+
   /** Takes events that came just now. */
   live(events: TraceEvent[], total: number, attempt: number | undefined): void {
     if (attempt !== undefined && attempt !== this.attempt) this.begin(attempt)
