@@ -68,13 +68,15 @@ func (g *Gateway) attempt(ctx context.Context, l lease.Lease, leased time.Time) 
 	var impossible *protocol.Failure
 	if errors.As(err, &impossible) {
 		if err := g.cfg.Runs.Refuse(context.WithoutCancel(ctx), l.Ref, impossible); err != nil {
-			g.log.Warn("run that cannot run was not ended, its lease will expire", "run", l.Job, "err", err)
+			if !errors.Is(err, run.ErrBegun) {
+				g.log.Warn("run that cannot run was not ended, its lease will expire", "run", l.Job, "err", err)
+			}
 			return nil, err
 		}
 		return nil, errNext
 	}
 	if err != nil {
-		if back := g.unread(ctx, l.Ref, err); back != nil {
+		if back := g.unread(ctx, l.Ref, err); back != nil && !errors.Is(back, run.ErrBegun) {
 			g.log.Warn("attempt could not be taken back, its lease will expire", "run", l.Job, "err", back)
 		}
 		return nil, err
@@ -93,13 +95,12 @@ func left(d time.Duration, began time.Time) link.Duration {
 	return link.Duration(max(d-time.Since(began), time.Millisecond))
 }
 
-// unread takes back an attempt whose job the runner cannot be given. It counts as
-// one of the run's attempts: a job that can never be read must come to an end.
+// unread takes back an attempt whose job the runner cannot be given.
 func (g *Gateway) unread(ctx context.Context, ref lease.Ref, why error) error {
 	if ctx.Err() != nil { // it was the runner that went
-		return g.cfg.Runs.GiveBack(context.WithoutCancel(ctx), ref, "the runner went before it had the job")
+		return g.cfg.Runs.Ungiven(context.WithoutCancel(ctx), ref, "the runner went before it had the job", false)
 	}
-	return g.cfg.Runs.Lost(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200))
+	return g.cfg.Runs.Ungiven(ctx, ref, "its job could not be read: "+protocol.Clip(why.Error(), 200), true)
 }
 
 // Started implements link.Handler.

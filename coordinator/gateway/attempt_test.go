@@ -205,13 +205,7 @@ func TestP8_AJobThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, func(w *world) { w.cfg = lease.Config{Limit: &lease.Limit{}, MaxAttempts: 2} })
 	mac := w.pair("ann", "mac")
 	id := w.submit(mac.Runner.Target)
-	err := w.db.Write(w.ctx(), func(tx *sqlite.Tx) error {
-		_, err := tx.Exec(`UPDATE run_specs SET spec = x'7b' WHERE seq = (SELECT seq FROM runs WHERE id = ?)`, id)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.garble(id)
 	m := w.connect(mac)
 	for _, want := range []string{"queued, 1 released", "failed, 1 released, 2 released"} {
 		if o, err := m.Pull(w.ctx(), link.PullRequest{Request: want}); remote(err) != link.CodeInternal {
@@ -231,6 +225,43 @@ func TestP8_AJobThatCannotBeRead(t *testing.T) {
 	if got := m.begin("r"); got.Job != next {
 		t.Errorf("the runner got %+v, want %s", got, next)
 	}
+}
+
+// garble makes the job of a run one that cannot be read.
+func (w *world) garble(id string) {
+	w.t.Helper()
+	err := w.db.Write(w.ctx(), func(tx *sqlite.Tx) error {
+		_, err := tx.Exec(`UPDATE run_specs SET spec = x'7b' WHERE seq = (SELECT seq FROM runs WHERE id = ?)`, id)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestP3_AnAttemptThatHasBegunIsNotTakenBack: its pull is repeated, and the job cannot be
+// read any more. Its runner has it.
+func TestP3_AnAttemptThatHasBegunIsNotTakenBack(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	held := m.begin("r1")
+	w.garble(id)
+	if o, err := m.Pull(w.ctx(), link.PullRequest{Request: "r1"}); remote(err) != link.CodeInternal {
+		t.Fatalf("the pull again: %+v, %v", o, err)
+	}
+	if s := w.job(id); s.State != lease.Leased || s.Attempt != 1 || s.Failures != 0 {
+		t.Errorf("the job is %+v, want it leased to who runs it", s)
+	}
+	ev, err := m.OpenEvidence(w.ctx(), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ack, err := ev.Result(w.ctx(), document(t, done())); err != nil || ack.Status != link.ResultAccepted {
+		t.Errorf("its result: %+v, %v", ack, err)
+	}
+	w.tells(id, "succeeded, 1 settled")
 }
 
 // TestP3_GivenBackOnTheWire: an attempt that is refused, withdrawn or given up is

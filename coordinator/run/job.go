@@ -126,15 +126,16 @@ func secretFailure(message string) *protocol.Failure {
 		Code: protocol.CodeBadRequest, Message: message}
 }
 
-// errBegun says that an attempt which runs is not refused any more.
-var errBegun = errors.New("the attempt has begun")
+// ErrBegun says that an attempt has begun: its runner has the job, and what was to be
+// answered is a pull that was repeated.
+var ErrBegun = errors.New("the attempt has begun")
 
 // Refuse ends a run whose job no attempt can be given, with the failure that Job
-// returned. The attempt was leased and never started.
+// returned. One that has begun goes on, with ErrBegun.
 func (s *Service) Refuse(ctx context.Context, ref lease.Ref, f *protocol.Failure) error {
 	err := s.queue.Settle(ctx, ref, lease.Result{Outcome: lease.Failed, Reason: f.Message}, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
 		if ev.Started {
-			return errBegun // it has what it needs; this was the answer to a pull that was repeated
+			return ErrBegun
 		}
 		return s.failed(tx, ev, protocol.AttemptReleased, f)
 	}))

@@ -220,8 +220,8 @@ func TestP2_ARunThatHasBegunIsNotRefused(t *testing.T) {
 		mac := w.pair("ann", "mac")
 		id := w.submit(request("self"))
 		l := w.begin(mac)
-		if err := w.s.Refuse(t.Context(), l.Ref, secretFailure("too late")); !errors.Is(err, errBegun) {
-			t.Errorf("refuse: got %v, want errBegun", err)
+		if err := w.s.Refuse(t.Context(), l.Ref, secretFailure("too late")); !errors.Is(err, ErrBegun) {
+			t.Errorf("refuse: got %v, want ErrBegun", err)
 		}
 		if done := w.finish(mac, l.Ref, passed(true)); done != Accepted {
 			t.Errorf("its result was answered %v", done)

@@ -82,6 +82,25 @@ func (s *Service) Lost(ctx context.Context, ref lease.Ref, reason string) error 
 	return err
 }
 
+// Ungiven returns an attempt whose job its runner cannot be given. counts says that it
+// uses up one of the run's attempts: a job that can never be read must come to an end.
+// One that has begun stays, with ErrBegun: its runner has the job.
+func (s *Service) Ungiven(ctx context.Context, ref lease.Ref, reason string, counts bool) error {
+	waits := lease.With(func(_ *sqlite.Tx, ev *lease.Event) error {
+		if ev.Started {
+			return ErrBegun
+		}
+		return nil
+	})
+	var err error
+	if counts {
+		_, err = s.queue.Retry(ctx, ref, reason, waits)
+	} else {
+		_, err = s.queue.GiveBack(ctx, ref, lease.Return{Reason: reason}, waits)
+	}
+	return err
+}
+
 // Finished is what became of a result.
 type Finished int8
 
