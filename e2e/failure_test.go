@@ -454,6 +454,18 @@ func TestP8_RetriesOnlyWhatARetryCanHelp(t *testing.T) {
 	if run.Attempt != 1 || run.Verdict != nil {
 		t.Errorf("a timeout: got attempt %d and verdict %v, want one attempt and none", run.Attempt, run.Verdict)
 	}
+	told := 0
+	for ev, err := range h.Client.Trace(t.Context(), run.ID) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind == protocol.EventError && ev.Message == f.Message {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("the trace tells of a timeout %d times, want once", told)
+	}
 	req = house.Scripted("print 10 lines\nsleep 60s")
 	req.Case.IdleTimeoutSec = 1
 	if f = h.Settled(h.Submit(req)).Failure; f == nil || f.Reason != protocol.ReasonStalled {

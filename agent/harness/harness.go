@@ -91,7 +91,8 @@ type Outcome struct {
 	// Path and Version are the program as resolved on the machine; empty when
 	// unknown.
 	Path, Version string
-	// Failure is why there is nothing to judge; nil when the run is to be graded.
+	// Failure is why there is nothing to judge; nil when the run is to be graded. The
+	// executor tells it in the trace.
 	Failure *protocol.Failure
 }
 

@@ -56,15 +56,13 @@ func (e Env) RunStream(ctx context.Context, name string, cmd sandbox.Command, st
 		var failure *protocol.Failure
 		if errors.As(err, &failure) {
 			out.Failure = failure
-			e.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: failure.Message})
 			return out, nil
 		}
 		return out, err
 	}
 	out.Failure = streamFailure(name, ended, report, strict)
 	switch {
-	case out.Failure != nil:
-		e.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: out.Failure.Message})
+	case out.Failure != nil: // who records it emits it too
 	case ended.Lingered:
 		e.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: name + " did not exit after its result and was ended; the result stands"})
 	case !ended.Success():

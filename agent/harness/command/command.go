@@ -128,13 +128,10 @@ func (h *Harness) runPlain(ctx context.Context, env harness.Env, cmd sandbox.Com
 	var failure *protocol.Failure
 	if errors.As(err, &failure) {
 		out.Failure = failure
-		env.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: failure.Message})
 		return out, nil
 	}
 	env.Emit(exitEvent(line, ended.Exit))
-	if out.Failure = ended.Failure(env.Spec.ID); out.Failure != nil {
-		env.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: out.Failure.Message})
-	} else if err == nil && !ended.Success() {
+	if out.Failure = ended.Failure(env.Spec.ID); out.Failure == nil && err == nil && !ended.Success() {
 		env.Emit(ended.ErrorEvent(env.Spec.ID))
 		out.Failure = missing(ended, line)
 	}

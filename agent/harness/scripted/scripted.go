@@ -117,9 +117,7 @@ func (h *Harness) Run(ctx context.Context, env harness.Env) (harness.Outcome, er
 	default:
 		outcome.Failure = ended.Failure("the scripted agent")
 	}
-	if outcome.Failure != nil {
-		env.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: outcome.Failure.Message})
-	} else if !ended.Success() {
+	if outcome.Failure == nil && !ended.Success() {
 		env.Emit(ended.ErrorEvent("the scripted agent"))
 	}
 	return outcome, nil

@@ -171,7 +171,7 @@ func TestP8_HowTheAgentEnds(t *testing.T) {
 		env     func(*harness.Env)
 		failure *protocol.Failure // nil: graded
 		measure func(f *protocol.Failure) error
-		event   string
+		says    string
 	}{
 		{"a non-zero exit is graded", "exit 7", nil, nil, nil, "the scripted agent exited with code 7"},
 		{"exit 137 is no signal and no OOM", "exit 137", nil, nil, nil, "the scripted agent exited with code 137"},
@@ -195,8 +195,12 @@ func TestP8_HowTheAgentEnds(t *testing.T) {
 			}
 			out := rig.Run(t, scripted.New())
 			events := rig.Events()
-			if last := events[len(events)-1]; last.Kind != protocol.EventError || last.Message != tt.event {
-				t.Errorf("last event %s %q, want error %q", last.Kind, last.Message, tt.event)
+			if out.Failure != nil {
+				if out.Failure.Message != tt.says {
+					t.Errorf("failure %q, want %q", out.Failure.Message, tt.says)
+				}
+			} else if last := events[len(events)-1]; last.Kind != protocol.EventError || last.Message != tt.says {
+				t.Errorf("last event %s %q, want error %q", last.Kind, last.Message, tt.says)
 			}
 			if tt.failure == nil {
 				if out.Failure != nil {
