@@ -52,6 +52,8 @@ type Limit struct {
 	MaxConcurrent int
 	// MemoryMB is the budget over the declared memory of leased jobs, in MiB; 0 means no limit.
 	MemoryMB int64
+	// CPU is the budget over the declared CPU of leased jobs, in thousandths of a core; 0 means no limit.
+	CPU int64
 }
 
 // DefaultMaxConcurrent is the slot limit of a pool that states none.

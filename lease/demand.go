@@ -39,8 +39,8 @@ type JobState struct {
 	Delayed bool
 	// Lease is that of a leased job, without payload; nil otherwise.
 	Lease *Lease
-	// MemoryMB is what it declares, in MiB.
-	MemoryMB int64
+	// MemoryMB and CPU are what it declares, in MiB and thousandths of a core.
+	MemoryMB, CPU int64
 }
 
 // Demand reads the first n queued jobs of a pool, and the state of the jobs in ids. It costs a statement per lane of the
@@ -50,7 +50,7 @@ func (q *Queue) Demand(ctx context.Context, pool string, n int, ids []string) (D
 	err := q.do(ctx, func(tx *sqlite.Tx) error {
 		o := q.owner
 		h := o.home(pool)
-		d.Use.Limit, d.Use.Leases, d.Use.MemoryMB = h.limit, len(h.live), h.memory()
+		d.Use.Limit, d.Use.Leases, d.Use.MemoryMB, d.Use.CPU = h.limit, len(h.live), h.memory(), h.cpu()
 		for l := range h.live {
 			d.Leases = append(d.Leases, o.lease(l, o.now()))
 		}
@@ -75,7 +75,7 @@ func (q *Queue) Demand(ctx context.Context, pool string, n int, ids []string) (D
 func (o *owner) jobState(tx *sqlite.Tx, id string) (JobState, error) {
 	if l := o.live[id]; l != nil {
 		lease := o.lease(l, o.now())
-		return JobState{State: Leased, Attempt: l.attempt, Lease: &lease, MemoryMB: l.lane.key.memoryMB}, nil
+		return JobState{State: Leased, Attempt: l.attempt, Lease: &lease, MemoryMB: l.lane.key.memoryMB, CPU: l.lane.key.cpu}, nil
 	}
 	r, err := loadJob(tx, id)
 	if err != nil {
@@ -85,7 +85,7 @@ func (o *owner) jobState(tx *sqlite.Tx, id string) (JobState, error) {
 	if err != nil {
 		return JobState{}, err
 	}
-	s := JobState{State: r.state, Attempt: r.attempt, Delayed: r.delayed, MemoryMB: l.key.memoryMB}
+	s := JobState{State: r.state, Attempt: r.attempt, Delayed: r.delayed, MemoryMB: l.key.memoryMB, CPU: l.key.cpu}
 	o.dropLane(l)
 	return s, nil
 }
@@ -114,7 +114,7 @@ func (o *owner) next(tx *sqlite.Tx, pool string, n int) ([]Waiting, error) {
 		for i := range entries {
 			k := l.key
 			all = append(all, ranked{Waiting{Job: entries[i].id, Attempt: entries[i].attempt, Requirements: Requirements{
-				Capabilities: l.caps, OS: k.os, Arch: k.arch, MemoryMB: k.memoryMB}}, o.rank(l, &entries[i], now)})
+				Capabilities: l.caps, OS: k.os, Arch: k.arch, MemoryMB: k.memoryMB, CPU: k.cpu}}, o.rank(l, &entries[i], now)})
 		}
 	}
 	slices.SortFunc(all, func(a, b ranked) int {

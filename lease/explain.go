@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ const (
 	WhyPaused Why = "paused"
 	// WhySlots: the pool of every runner that could take it has all slots in use.
 	WhySlots Why = "slots"
+	// WhyCPU: the pool's CPU budget is in use.
+	WhyCPU Why = "cpu"
 	// WhyMemory: the pool's memory budget, or the runners' memory, is in use.
 	WhyMemory Why = "memory"
 	// WhyBehind: others of its workspace are before it.
@@ -67,7 +70,8 @@ type Explanation struct {
 	// Lacking are the capabilities that no online runner of the pool offers, or, if each is offered by some, all that the
 	// job needs; Offered are all that they offer.
 	Lacking, Offered []string
-	// Home, InUse and Limit are the pool whose slots or MiB are in use, for WhySlots and WhyMemory.
+	// Home, InUse and Limit are the pool whose slots, MiB or thousandths of a core are in use, for WhySlots, WhyMemory and
+	// WhyCPU.
 	Home         string
 	InUse, Limit int64
 	// Ahead counts the jobs of its workspace that go first, up to MaxAhead; for WhyBehind.
@@ -253,6 +257,10 @@ func (o *owner) explainWaiting(tx *sqlite.Tx, x *Explanation, l *lane, seq int64
 			x.Why, x.InUse, x.Limit = WhyMemory, h.memory(), h.limit.MemoryMB
 			x.Sentence = fmt.Sprintf("waits for memory: pool %s has %d of %d MiB in use and the job declares %d", h.name, x.InUse,
 				x.Limit, l.key.memoryMB)
+		case coresInUse:
+			x.Why, x.InUse, x.Limit = WhyCPU, h.cpu(), h.limit.CPU
+			x.Sentence = fmt.Sprintf("waits for CPU: pool %s has %s of %s cores in use and the job declares %s", h.name, Cores(x.InUse),
+				Cores(x.Limit), Cores(l.key.cpu))
 		default:
 			x.Why, x.InUse, x.Limit = WhyMemory, refused.memory(), refused.MemoryMB
 			x.Sentence = fmt.Sprintf("waits for memory: runner %s has %d of %d MiB in use and the job declares %d", refused.ID,
@@ -349,6 +357,11 @@ func (x *Explanation) lackCapabilities(l *lane, serving []*runner) {
 		offered = "nothing"
 	}
 	x.Sentence = fmt.Sprintf("no runner offers %s%s; %s: %s", strings.Join(x.Lacking, ", "), together, online, offered)
+}
+
+// Cores writes thousandths of a core as cores: 1500 as 1.5.
+func Cores(thousandths int64) string {
+	return strconv.FormatFloat(float64(thousandths)/1000, 'f', -1, 64)
 }
 
 func count(n int, what string) string {

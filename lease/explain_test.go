@@ -107,6 +107,14 @@ func TestP9_F9_Explain(t *testing.T) {
 			take(t, q, plain("r1"))
 		}, lease.Explanation{Why: lease.WhyMemory, Online: 1, Able: 1, Home: "p", InUse: 600, Limit: 1000,
 			Sentence: "waits for memory: pool p has 600 of 1000 MiB in use and the job declares 600"}},
+		{"CPU budget", func(t *testing.T, q *lease.Queue) {
+			limited(t, q, lease.Limit{CPU: 2000})
+			first, second := job("first"), job("j")
+			first.Requirements.CPU, second.Requirements.CPU = 1500, 1000
+			enqueue(t, q, first, second)
+			take(t, q, plain("r1"))
+		}, lease.Explanation{Why: lease.WhyCPU, Online: 1, Able: 1, Home: "p", InUse: 1500, Limit: 2000,
+			Sentence: "waits for CPU: pool p has 1.5 of 2 cores in use and the job declares 1"}},
 		{"runner's memory", func(t *testing.T, q *lease.Queue) {
 			r := plain("r1")
 			r.MemoryMB = 1000

@@ -32,6 +32,8 @@ type Requirements struct {
 	OS, Arch string
 	// MemoryMB is the declared memory in MiB, counted against the pool's budget and the runner's memory while leased.
 	MemoryMB int64
+	// CPU is what it declares in thousandths of a core, counted against the pool's budget while leased.
+	CPU int64
 }
 
 // Job is an entry of the queue. The queue does not look into Payload.
@@ -70,8 +72,8 @@ func (j *Job) check() error {
 		return &JobError{ID: j.ID, Problem: fmt.Sprintf("a name is longer than %d bytes", maxName)}
 	case j.Class != Interactive && j.Class != Batch:
 		return &JobError{ID: j.ID, Problem: fmt.Sprintf("unknown class %d", j.Class)}
-	case j.Requirements.MemoryMB < 0 || j.QueueDeadline < 0 || j.MaxAttempts < 0:
-		return &JobError{ID: j.ID, Problem: "memory, deadline and attempts cannot be negative"}
+	case j.Requirements.MemoryMB < 0 || j.Requirements.CPU < 0 || j.QueueDeadline < 0 || j.MaxAttempts < 0:
+		return &JobError{ID: j.ID, Problem: "memory, CPU, deadline and attempts cannot be negative"}
 	}
 	for _, c := range j.Requirements.Capabilities {
 		if c == "" || strings.Contains(c, ",") || len(c) > maxName {

@@ -15,12 +15,12 @@ type laneKey struct {
 	class           Class
 	capabilities    string // sorted, unique, comma between
 	os, arch        string
-	memoryMB        int64
+	memoryMB, cpu   int64
 }
 
 func keyOf(j *Job) laneKey {
 	k := laneKey{workspace: j.Workspace, pool: j.Pool, class: j.Class, os: j.Requirements.OS, arch: j.Requirements.Arch,
-		memoryMB: j.Requirements.MemoryMB}
+		memoryMB: j.Requirements.MemoryMB, cpu: j.Requirements.CPU}
 	switch caps := j.Requirements.Capabilities; len(caps) {
 	case 0:
 	case 1:

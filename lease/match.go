@@ -20,6 +20,7 @@ const (
 	onPause                   // it takes nothing for now
 	slotsInUse                // its home pool has all its slots in use
 	budgetInUse               // its home pool's memory budget has not that much left
+	coresInUse                // its home pool's CPU budget has not that much left
 	memoryInUse               // the runner itself has not that much left
 )
 
@@ -69,6 +70,9 @@ func (h *home) admits(l *lane) verdict {
 	}
 	if mb := l.key.memoryMB; mb > 0 && h.limit.MemoryMB > 0 && h.memory()+mb > h.limit.MemoryMB {
 		return budgetInUse
+	}
+	if cpu := l.key.cpu; cpu > 0 && h.limit.CPU > 0 && h.cpu()+cpu > h.limit.CPU {
+		return coresInUse
 	}
 	return fits
 }

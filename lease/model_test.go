@@ -69,7 +69,7 @@ func (m *model) placeable(r lease.Runner, j *modelJob, now time.Time) bool {
 	}
 	limit := m.limits[m.home(r)]
 	var slots int
-	var memory, own int64
+	var memory, cpu, own int64
 	for _, o := range m.jobs {
 		if o.state != lease.Leased {
 			continue
@@ -77,6 +77,7 @@ func (m *model) placeable(r lease.Runner, j *modelJob, now time.Time) bool {
 		if m.home(o.runner) == m.home(r) {
 			slots++
 			memory += o.Requirements.MemoryMB
+			cpu += o.Requirements.CPU
 		}
 		if o.runner.ID == r.ID {
 			own += o.Requirements.MemoryMB
@@ -86,6 +87,9 @@ func (m *model) placeable(r lease.Runner, j *modelJob, now time.Time) bool {
 		return false
 	}
 	if req.MemoryMB > 0 && limit.MemoryMB > 0 && memory+req.MemoryMB > limit.MemoryMB {
+		return false
+	}
+	if req.CPU > 0 && limit.CPU > 0 && cpu+req.CPU > limit.CPU {
 		return false
 	}
 	return req.MemoryMB == 0 || r.MemoryMB == 0 || own+req.MemoryMB <= r.MemoryMB

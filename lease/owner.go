@@ -67,10 +67,18 @@ func (h *home) memory() int64 {
 	return sum
 }
 
+func (h *home) cpu() int64 {
+	var sum int64
+	for l := range h.live {
+		sum += l.lane.key.cpu
+	}
+	return sum
+}
+
 // blocks says whether the home may have kept a pull from a job because of this lease, so that the lease's end can admit one.
 func (h *home) blocks(l *live) bool {
 	full := h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent
-	return full || (h.limit.MemoryMB > 0 && l.lane.key.memoryMB > 0)
+	return full || (h.limit.MemoryMB > 0 && l.lane.key.memoryMB > 0) || (h.limit.CPU > 0 && l.lane.key.cpu > 0)
 }
 
 // owner is the queue's memory. Only the writer's goroutine touches it.

@@ -16,12 +16,12 @@ type Count struct {
 	Queued, Leased, Parked int
 }
 
-// HomeUse is what the leases of a pool's own runners take of its limit.
+// HomeUse is what the leases of a pool's own runners take of its limit: MemoryMB in MiB, CPU in thousandths of a core.
 type HomeUse struct {
-	Pool     string
-	Limit    Limit
-	Leases   int
-	MemoryMB int64
+	Pool          string
+	Limit         Limit
+	Leases        int
+	MemoryMB, CPU int64
 }
 
 // Stats is the queue at one moment.
@@ -57,7 +57,7 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 		}
 		for _, h := range o.homes {
 			if len(h.live) > 0 {
-				s.Homes = append(s.Homes, HomeUse{Pool: h.name, Limit: h.limit, Leases: len(h.live), MemoryMB: h.memory()})
+				s.Homes = append(s.Homes, HomeUse{Pool: h.name, Limit: h.limit, Leases: len(h.live), MemoryMB: h.memory(), CPU: h.cpu()})
 			}
 		}
 		now := o.now()

@@ -67,11 +67,11 @@ const (
 	countParked  = `SELECT lane, count(*) FROM lease_job WHERE state = 2 GROUP BY lane`
 	maxSeq       = `SELECT max(coalesce((SELECT max(seq) FROM lease_job), 0), coalesce((SELECT max(seq) FROM lease_payload), 0))`
 
-	insertLane = `INSERT INTO lease_lane (workspace, pool, class, capabilities, os, arch, memory_mb)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`
+	insertLane = `INSERT INTO lease_lane (workspace, pool, class, capabilities, os, arch, memory_mb, cpu)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 	selectLaneByKey = `SELECT id FROM lease_lane WHERE workspace = ? AND pool = ? AND class = ? AND capabilities = ?
-		AND os = ? AND arch = ? AND memory_mb = ?`
-	selectLane = `SELECT workspace, pool, class, capabilities, os, arch, memory_mb FROM lease_lane WHERE id = ?`
+		AND os = ? AND arch = ? AND memory_mb = ? AND cpu = ?`
+	selectLane = `SELECT workspace, pool, class, capabilities, os, arch, memory_mb, cpu FROM lease_lane WHERE id = ?`
 
 	selectPayloadJobs = `SELECT p.seq, coalesce(j.state, 3) FROM lease_payload p LEFT JOIN lease_job j ON j.seq = p.seq
 		WHERE p.seq > ? ORDER BY p.seq LIMIT ?`
@@ -173,7 +173,7 @@ func loadCounts(tx *sqlite.Tx, query string) (map[int64]int, error) {
 func loadLaneKey(tx *sqlite.Tx, id int64) (laneKey, error) {
 	var k laneKey
 	var class int64
-	err := tx.QueryRow(selectLane, id).Scan(&k.workspace, &k.pool, &class, &k.capabilities, &k.os, &k.arch, &k.memoryMB)
+	err := tx.QueryRow(selectLane, id).Scan(&k.workspace, &k.pool, &class, &k.capabilities, &k.os, &k.arch, &k.memoryMB, &k.cpu)
 	k.class = Class(class)
 	if err != nil {
 		return k, fmt.Errorf("lease: read lane %d: %w", id, err)
@@ -183,7 +183,7 @@ func loadLaneKey(tx *sqlite.Tx, id int64) (laneKey, error) {
 
 // laneID finds or creates the number of a lane.
 func laneID(tx *sqlite.Tx, k laneKey) (int64, error) {
-	args := []any{k.workspace, k.pool, int64(k.class), k.capabilities, k.os, k.arch, k.memoryMB}
+	args := []any{k.workspace, k.pool, int64(k.class), k.capabilities, k.os, k.arch, k.memoryMB, k.cpu}
 	var id int64
 	err := tx.QueryRow(selectLaneByKey, args...).Scan(&id)
 	if !errors.Is(err, sql.ErrNoRows) {
