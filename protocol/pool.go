@@ -104,6 +104,14 @@ type Pool struct {
 	Runners []Runner `json:"runners"`
 }
 
+// PoolLimits are what a pool takes at a time: runs, MiB of declared memory, and
+// thousandths of a core of declared CPU; a budget of 0 is none.
+type PoolLimits struct {
+	MaxConcurrent  int `json:"maxConcurrent"`
+	MemoryBudgetMB int `json:"memoryBudgetMb,omitempty"`
+	CPUBudget      int `json:"cpuBudget,omitempty"`
+}
+
 // PoolUse is what runs for a registered runtime, and what waits.
 type PoolUse struct {
 	Runtime string `json:"runtime"`
@@ -111,12 +119,11 @@ type PoolUse struct {
 	Kind    string `json:"kind"`
 	// Launched says that this coordinator launches runners for it.
 	Launched bool `json:"launched,omitempty"`
-	// MaxConcurrent and MemoryBudgetMB are the limits; a budget of 0 is none.
-	MaxConcurrent  int `json:"maxConcurrent"`
-	MemoryBudgetMB int `json:"memoryBudgetMb,omitempty"`
-	// Running and MemoryMB are what counts against them.
+	PoolLimits
+	// Running, MemoryMB and CPU, in thousandths of a core, are what counts against them.
 	Running  int   `json:"running"`
 	MemoryMB int64 `json:"memoryMb,omitempty"`
+	CPU      int64 `json:"cpu,omitempty"`
 	// Queued are the runs that name this runtime and wait.
 	Queued int `json:"queued"`
 	// Online runners and their Slots.

@@ -40,8 +40,8 @@ type RuntimeSpec struct {
 	Tags         []string `json:"tags"`
 	Capabilities []string `json:"capabilities"`
 
-	// MaxConcurrent runs and MemoryBudgetMB of declared memory at a time in the
-	// whole pool; CPUBudget in thousandths of a core. Absent, the first is
+	// MaxConcurrent runs, MemoryBudgetMB of declared memory and CPUBudget of declared
+	// CPU, in thousandths of a core, at a time in the whole pool. Absent, the first is
 	// DefaultPoolConcurrent and the others are no limit.
 	MaxConcurrent  *int `json:"maxConcurrent,omitempty"`
 	MemoryBudgetMB *int `json:"memoryBudgetMb,omitempty"`
@@ -142,17 +142,15 @@ func (s *RuntimeSpec) SecretNames() iter.Seq2[string, string] {
 	}
 }
 
-// Limits are the runs and the MiB of declared memory that the pool takes at a
-// time; no memory budget is 0.
-func (s *RuntimeSpec) Limits() (maxConcurrent, memoryMB int) {
-	maxConcurrent = DefaultPoolConcurrent
-	if s.MaxConcurrent != nil {
-		maxConcurrent = *s.MaxConcurrent
+// Limits are what the pool takes at a time.
+func (s *RuntimeSpec) Limits() PoolLimits {
+	l := PoolLimits{MaxConcurrent: DefaultPoolConcurrent}
+	for limit, said := range map[*int]*int{&l.MaxConcurrent: s.MaxConcurrent, &l.MemoryBudgetMB: s.MemoryBudgetMB, &l.CPUBudget: s.CPUBudget} {
+		if said != nil {
+			*limit = *said
+		}
 	}
-	if s.MemoryBudgetMB != nil {
-		memoryMB = *s.MemoryBudgetMB
-	}
-	return maxConcurrent, memoryMB
+	return l
 }
 
 // Validate fills defaults, adds the capabilities that follow from other fields,
@@ -210,12 +208,12 @@ const MaxIdleSeconds = 3600
 
 // checkReady checks what is said about runners that are kept ready or used again.
 func (s *RuntimeSpec) checkReady(k *checker) {
-	most, memory := s.Limits()
+	limits := s.Limits()
 	switch {
 	case s.Warm < 0:
 		k.add("warm", "want 0 or more, got %d", s.Warm)
-	case s.Warm > most && most > 0:
-		k.add("warm", "%d are more than the %d that the pool may have at a time (maxConcurrent)", s.Warm, most)
+	case s.Warm > limits.MaxConcurrent && limits.MaxConcurrent > 0:
+		k.add("warm", "%d are more than the %d that the pool may have at a time (maxConcurrent)", s.Warm, limits.MaxConcurrent)
 	}
 	if s.IdleSeconds < 0 || s.IdleSeconds > MaxIdleSeconds {
 		k.add("idleSeconds", "want 0 to %d, got %d", MaxIdleSeconds, s.IdleSeconds)
@@ -236,8 +234,11 @@ func (s *RuntimeSpec) checkReady(k *checker) {
 	if r.CPU < 0 || r.MemoryMB < 0 || r.GPU < 0 {
 		k.add("warmSize", "want whole numbers that are not below 0")
 	}
-	if memory > 0 && s.Warm > 0 && r.MemoryMB > memory/s.Warm {
-		k.add("warmSize.memoryMb", "%d runners of %d MiB are more than memoryBudgetMb, %d", s.Warm, r.MemoryMB, memory)
+	if most := limits.MemoryBudgetMB; most > 0 && s.Warm > 0 && r.MemoryMB > most/s.Warm {
+		k.add("warmSize.memoryMb", "%d runners of %d MiB are more than memoryBudgetMb, %d", s.Warm, r.MemoryMB, most)
+	}
+	if most := limits.CPUBudget; most > 0 && s.Warm > 0 && r.CPU > most/s.Warm {
+		k.add("warmSize.cpu", "%d runners of %d thousandths of a core are more than cpuBudget, %d", s.Warm, r.CPU, most)
 	}
 }
 

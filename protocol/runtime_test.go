@@ -72,6 +72,8 @@ func TestP15_RuntimeFaults(t *testing.T) {
 		"a driver elsewhere":  {`{"kind":"k8s","id":"x","version":"1","image":"i","driver":"docker"}`, "driver: goes with kind nomad"},
 		"zero":                {nomad + `"maxConcurrent":0}`, "maxConcurrent: want a whole number above 0"},
 		"negative":            {nomad + `"memoryBudgetMb":-1}`, "memoryBudgetMb"},
+		"no CPU":              {nomad + `"cpuBudget":0}`, "cpuBudget"},
+		"too much kept ready": {nomad + `"cpuBudget":1000,"warm":3,"warmSize":{"cpu":400}}`, "warmSize.cpu"},
 		"another kind's":      {nomad + `"nodeSelector":{"a":"b"}}`, "nodeSelector: goes with kind k8s"},
 		"of a cluster":        {`{"kind":"local","id":"x","version":"1","image":"i"}`, "image: goes with kind nomad or k8s"},
 		"ready with payload":  {nomad + `"payload":true,"warm":1}`, "warm: does not go with payload"},

@@ -69,7 +69,7 @@ func newEnv(t testing.TB, o options) *env {
 	harnesses := registry.New(st, nil)
 	e.limits = map[string]int{}
 	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Changed: func(_ context.Context, workspace string, spec *protocol.RuntimeSpec) error {
-		e.limits[workspace+"/"+spec.ID], _ = spec.Limits()
+		e.limits[workspace+"/"+spec.ID] = spec.Limits().MaxConcurrent
 		return nil
 	}})
 	e.runs = newFakeRuns(st, harnesses, e.runners)

@@ -170,7 +170,7 @@ var wordings = map[reflect.Type]map[string]wording{
 		"capabilities":          {"what its runners offer; what follows from other fields (docker, sandbox, topology, gpu) is added", protocol.Capabilities()},
 		"maxConcurrent":         {text: "runs at a time in the whole pool; default 20"},
 		"memoryBudgetMb":        {text: "MiB of declared memory at a time in the whole pool; none: no limit"},
-		"cpuBudget":             {text: "in thousandths of a core; kept with the spec, nothing is admitted by it"},
+		"cpuBudget":             {text: "thousandths of a core of declared CPU at a time in the whole pool; none: no limit"},
 		"warm":                  {text: "runners to keep ready"},
 		"warmSize":              {text: "what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing"},
 		"idleSeconds":           {text: "how long a runner waits for its next run; 0 (default): it takes one run"},

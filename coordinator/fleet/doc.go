@@ -46,7 +46,7 @@
 //	  │            └── does not take it: the job is free again, and costs no attempt
 //	  └── gives way to a job that does not fit, of an older version, too many: removed
 //
-// An idle unit has a slot and its memory, as one with a job has. What was given is known to
+// An idle unit has a slot, its memory and its CPU, as one with a job has. What was given is known to
 // this process alone; after a restart it is given again. Between two jobs the runner
 // empties its container (agent/sandbox/unit), and ends where it cannot do that for
 // certain. A unit belongs to one workspace's pool, and so does what it runs.

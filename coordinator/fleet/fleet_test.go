@@ -52,6 +52,23 @@ func TestLimitsKeepWorkHere(t *testing.T) {
 	})
 }
 
+func TestABudgetOfCPUKeepsWorkHere(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 3, CPU: 2000}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{CPU: 1500}, "run_a", "run_b")
+		w.submit(fleet.Needs{CPU: 500}, "run_c")
+		w.submit(fleet.Needs{}, "run_d")
+		w.wantUnits("b does not fit beside a", unit("run_a", 1), unit("run_c", 1), unit("run_d", 1))
+		w.move("run_c", settled)
+		w.move("run_d", settled)
+		w.pass(grace)
+		w.wantUnits("b needs CPU, not a slot", unit("run_a", 1))
+		w.wantWhy("run_b", "waits for CPU: 1.5 of 2 cores in use and the run declares 1.5")
+		w.move("run_a", settled)
+		w.pass(grace)
+		w.wantUnits("then b", unit("run_b", 1))
+	})
+}
+
 // A launch that takes long holds up nothing else, and counts against the limits.
 func TestASlowLaunch(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {

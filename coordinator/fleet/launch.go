@@ -23,7 +23,7 @@ type wanted struct {
 func (l *look) launch(ctx context.Context, current *cluster) {
 	l.sortIdle()
 	for _, u := range l.idle {
-		l.memory += int64(u.note.MemoryMB)
+		l.promised.add(u.note.amount())
 	}
 	all, slots, short := l.missing(ctx)
 	all = append(all, l.resumed...)
@@ -87,31 +87,45 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
 			}
 			continue
 		}
-		mb := w.Requirements.MemoryMB
+		needs := amount{w.Requirements.MemoryMB, w.Requirements.CPU}
 		if l.assign(ctx, w) {
 			continue
 		}
+		why := l.noRoom(needs)
 		switch {
 		case l.units[unit].Name != "": // it is being removed
 		case slots <= 0:
 			short++
 			l.full = fmt.Sprintf("waits for a slot: %d of %d in use", use.Limit.MaxConcurrent-slots, use.Limit.MaxConcurrent)
-		case !l.room(int(mb)):
+		case why != "":
 			short++
-			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", use.MemoryMB+l.memory, use.Limit.MemoryMB, mb)
+			l.words[w.Job] = why
 		default:
 			slots--
-			l.memory += mb
+			l.promised.add(needs)
 			all = append(all, wanted{Waiting: w, unit: unit, payload: l.spec.Payload})
 		}
 	}
 	return all, slots, short
 }
 
-// room says whether the pool's memory has room for so many MiB more.
-func (l *look) room(mb int) bool {
+// amount is what a job or a unit declares, in MiB and in thousandths of a core.
+type amount struct{ memoryMB, cpu int64 }
+
+func (a *amount) add(b amount) { a.memoryMB, a.cpu = a.memoryMB+b.memoryMB, a.cpu+b.cpu }
+
+// noRoom says which budget of the pool has no room for so much more; empty: it fits.
+func (l *look) noRoom(a amount) string {
 	use := &l.demand.Use
-	return use.Limit.MemoryMB <= 0 || mb == 0 || use.MemoryMB+l.memory+int64(mb) <= use.Limit.MemoryMB
+	limit := use.Limit
+	memoryMB, cpu := use.MemoryMB+l.promised.memoryMB, use.CPU+l.promised.cpu
+	switch {
+	case limit.MemoryMB > 0 && a.memoryMB > 0 && memoryMB+a.memoryMB > limit.MemoryMB:
+		return fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", memoryMB, limit.MemoryMB, a.memoryMB)
+	case limit.CPU > 0 && a.cpu > 0 && cpu+a.cpu > limit.CPU:
+		return fmt.Sprintf("waits for CPU: %s of %s cores in use and the run declares %s", lease.Cores(cpu), lease.Cores(limit.CPU), lease.Cores(a.cpu))
+	}
+	return ""
 }
 
 // order is what the cluster is asked for; it settles the note of w. size is that of its

@@ -29,9 +29,10 @@ type look struct {
 	units  map[string]seen
 	demand lease.Demand
 	words  map[string]string
-	// awaited are the units whose job is queued, by job, and the memory of those jobs.
-	awaited map[string]string
-	memory  int64
+	// awaited are the units whose job is queued, by job; promised is what these and the
+	// units without a lease have been given of the pool's budgets.
+	awaited  map[string]string
+	promised amount
 	// leases are those that the runners of units hold, by unit, and idle are the units
 	// that take whatever fits and have nothing.
 	leases map[string]lease.Lease
@@ -174,9 +175,8 @@ func (l *look) ask(ctx context.Context) (err error) {
 	for _, a := range l.assigned {
 		ask(a.job)
 	}
-	concurrent, _ := l.spec.Limits()
 	// Twice the slots, for jobs that are skipped because they do not fit.
-	l.demand, err = l.cfg.Queue.Demand(ctx, l.name, 2*concurrent, ids)
+	l.demand, err = l.cfg.Queue.Demand(ctx, l.name, 2*l.spec.Limits().MaxConcurrent, ids)
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, output []b
 // await is for a unit whose job waits for its runner.
 func (l *look) await(ctx context.Context, u seen, job lease.JobState) {
 	l.awaited[u.Job] = u.Name
-	l.memory += job.MemoryMB
+	l.promised.add(amount{job.MemoryMB, job.CPU})
 	m, t := l.mark(u.Name), u.Trouble
 	waited := l.since(&m.awaited)
 	switch {
@@ -394,9 +394,10 @@ func (l *look) sweep(u seen) {
 	if u.mayRun() {
 		l.leaving++
 		if n := noteOf(&u.Unit); n != nil {
-			l.memory += int64(n.MemoryMB)
+			l.promised.add(n.amount())
 		} else {
-			l.memory += l.demand.Jobs[u.Job].MemoryMB
+			job := l.demand.Jobs[u.Job]
+			l.promised.add(amount{job.MemoryMB, job.CPU})
 		}
 	}
 	if l.since(&m.unwanted) < l.cfg.Grace {

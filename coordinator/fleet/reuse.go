@@ -100,6 +100,8 @@ func (l *look) reused(spec *protocol.RuntimeSpec, needs *Needs) *note {
 	return &note{Spec: digest(spec), CPU: needs.CPU, MemoryMB: needs.MemoryMB, Idle: spec.IdleSeconds}
 }
 
+func (n *note) amount() amount { return amount{int64(n.MemoryMB), int64(n.CPU)} }
+
 // warm is the note of a unit that is launched before there is a job for it.
 func (l *look) warm(spec *protocol.RuntimeSpec) *note {
 	n := &note{Spec: digest(spec)}
@@ -293,9 +295,9 @@ func (l *look) keepWarm(ctx context.Context, slots int) []wanted {
 		return nil
 	}
 	var all []wanted
-	for ; ready < l.spec.Warm && slots > 0 && l.room(n.MemoryMB); ready++ {
+	for ; ready < l.spec.Warm && slots > 0 && l.noRoom(n.amount()) == ""; ready++ {
 		slots--
-		l.memory += int64(n.MemoryMB)
+		l.promised.add(n.amount())
 		all = append(all, wanted{unit: StandingName(), note: n})
 	}
 	return all

@@ -143,7 +143,7 @@ func (w *world) submit(needs fleet.Needs, ids ...string) {
 	w.mu.Lock()
 	for _, id := range ids {
 		w.order = append(w.order, id)
-		w.jobs[id] = &job{JobState: lease.JobState{State: lease.Queued, MemoryMB: int64(needs.MemoryMB)}, needs: needs}
+		w.jobs[id] = &job{JobState: lease.JobState{State: lease.Queued, MemoryMB: int64(needs.MemoryMB), CPU: int64(needs.CPU)}, needs: needs}
 	}
 	w.mu.Unlock()
 	w.changed()
@@ -214,12 +214,12 @@ func (w *world) Demand(_ context.Context, _ string, n int, ids []string) (lease.
 		switch {
 		case j.State == lease.Leased:
 			d.Use.Leases++
-			d.Use.MemoryMB += j.MemoryMB
+			d.Use.MemoryMB, d.Use.CPU = d.Use.MemoryMB+j.MemoryMB, d.Use.CPU+j.CPU
 			l := lease.Lease{Ref: lease.Ref{Job: id, Attempt: j.Attempt}, Runner: j.runner}
 			j.Lease = &l
 			d.Leases = append(d.Leases, l)
 		case j.State == lease.Queued && !j.Delayed && len(d.Next) < n:
-			d.Next = append(d.Next, lease.Waiting{Job: id, Attempt: j.Attempt, Requirements: lease.Requirements{MemoryMB: j.MemoryMB}})
+			d.Next = append(d.Next, lease.Waiting{Job: id, Attempt: j.Attempt, Requirements: lease.Requirements{MemoryMB: j.MemoryMB, CPU: j.CPU}})
 		}
 	}
 	for _, id := range ids {

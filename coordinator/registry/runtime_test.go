@@ -63,7 +63,7 @@ func TestRuntimeLimitsFollowTheLatest(t *testing.T) {
 	config := RuntimesConfig{Store: open(t).store, Changed: func(_ context.Context, workspace string, s *protocol.RuntimeSpec) error {
 		mu.Lock()
 		defer mu.Unlock()
-		told[workspace+"/"+s.ID], _ = s.Limits()
+		told[workspace+"/"+s.ID] = s.Limits().MaxConcurrent
 		return nil
 	}}
 	r := NewRuntimes(config)

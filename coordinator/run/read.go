@@ -142,7 +142,7 @@ func (s *Service) noRunner(ctx context.Context, workspace, runtime, run string) 
 // ofRuntime is the matcher's sentence with the runtime that it is about.
 func (s *Service) ofRuntime(r *protocol.Run, x lease.Explanation) string {
 	switch x.Why {
-	case lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused, lease.WhySlots, lease.WhyMemory, lease.WhyBehind, lease.WhyBusy:
+	case lease.WhyCapabilities, lease.WhyPlatform, lease.WhyTooLarge, lease.WhyPaused, lease.WhySlots, lease.WhyMemory, lease.WhyCPU, lease.WhyBehind, lease.WhyBusy:
 	default:
 		return x.Sentence
 	}

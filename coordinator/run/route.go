@@ -232,6 +232,9 @@ func Requirements(c *protocol.Case, h *protocol.HarnessSpec) lease.Requirements 
 		if res.MemoryMB > 0 {
 			r.MemoryMB = int64(res.MemoryMB)
 		}
+		if res.CPU > 0 {
+			r.CPU = int64(res.CPU)
+		}
 	}
 	if c.Placement != nil {
 		switch c.Placement.OS {

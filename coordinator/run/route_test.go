@@ -23,6 +23,7 @@ func TestP9_Requirements(t *testing.T) {
 		"an image":           {c: protocol.Case{Image: "alpine"}, want: lease.Requirements{Capabilities: []string{protocol.CapDocker}}},
 		"a harness's image":  {c: protocol.Case{Image: "alpine"}, h: protocol.HarnessSpec{Image: "agent"}, want: lease.Requirements{Capabilities: []string{protocol.CapDocker}}},
 		"memory":             {c: protocol.Case{Resources: &protocol.Resources{MemoryMB: 100}}, want: lease.Requirements{MemoryMB: 100}},
+		"cpu":                {c: protocol.Case{Resources: &protocol.Resources{CPU: 500}}, h: protocol.HarnessSpec{Resources: &protocol.Resources{CPU: 2000}}, want: lease.Requirements{CPU: 500}},
 		"a harness's memory": {h: protocol.HarnessSpec{Resources: &protocol.Resources{MemoryMB: 200}}, want: lease.Requirements{MemoryMB: 200}},
 		"both": {c: protocol.Case{Resources: &protocol.Resources{MemoryMB: 100, GPU: 1}}, h: protocol.HarnessSpec{Resources: &protocol.Resources{MemoryMB: 200, GPU: 2}},
 			want: lease.Requirements{Capabilities: []string{protocol.CapGPU}, MemoryMB: 100}},

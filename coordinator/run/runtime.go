@@ -18,8 +18,9 @@ import (
 // units of its own. It is
 // told of every runtime after a start, since the queue does not keep limits.
 func (s *Service) RuntimeChanged(ctx context.Context, workspace string, latest *protocol.RuntimeSpec) error {
-	concurrent, memory := latest.Limits()
-	err := s.queue.SetLimit(ctx, RuntimePool(workspace, latest.ID).String(), lease.Limit{MaxConcurrent: concurrent, MemoryMB: int64(memory)})
+	most := latest.Limits()
+	err := s.queue.SetLimit(ctx, RuntimePool(workspace, latest.ID).String(),
+		lease.Limit{MaxConcurrent: most.MaxConcurrent, MemoryMB: int64(most.MemoryBudgetMB), CPU: int64(most.CPUBudget)})
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (s *Service) Pools(ctx context.Context, p auth.Principal) ([]protocol.Pool,
 
 func poolOf(workspace string, spec *protocol.RuntimeSpec, roster []protocol.Runner, stats *lease.Stats) protocol.Pool {
 	pool := protocol.Pool{PoolUse: protocol.PoolUse{Runtime: spec.ID, Version: spec.Version, Kind: spec.Kind}, Runners: []protocol.Runner{}}
-	pool.MaxConcurrent, pool.MemoryBudgetMB = spec.Limits()
+	pool.PoolLimits = spec.Limits()
 	name := RuntimePool(workspace, spec.ID).String()
 	for _, c := range stats.Counts {
 		if c.Workspace == workspace && c.Pool == name {
@@ -242,7 +243,7 @@ func poolOf(workspace string, spec *protocol.RuntimeSpec, roster []protocol.Runn
 	}
 	for _, h := range stats.Homes {
 		if h.Pool == name {
-			pool.Running, pool.MemoryMB = h.Leases, h.MemoryMB
+			pool.Running, pool.MemoryMB, pool.CPU = h.Leases, h.MemoryMB, h.CPU
 		}
 	}
 	for _, r := range roster {

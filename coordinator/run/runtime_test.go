@@ -242,7 +242,7 @@ func TestRuntimesOfAuto(t *testing.T) {
 // TestP9_WhyARuntimeWaits: the sentence names the runtime and what its pool lacks.
 func TestP9_WhyARuntimeWaits(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		one, few := 1, 100
+		one, few, core := 1, 100, 1000
 		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", MaxConcurrent: &one, MemoryBudgetMB: &few})
 		first := w.submit(request("prod"))
 		why := func(id, want string) {
@@ -269,14 +269,17 @@ func TestP9_WhyARuntimeWaits(t *testing.T) {
 		second := w.submit(request("prod"))
 		why(second, "runtime prod: waits for a slot: pool default/runtime prod has 1 of 1 in use")
 		two := 2
-		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &two, MemoryBudgetMB: &few})
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &two, MemoryBudgetMB: &few, CPUBudget: &core})
 		big := w.submit(request("prod", func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{MemoryMB: 200} }))
 		why(big, "runtime prod: waits for memory: pool default/runtime prod has 0 of 100 MiB")
+		wide := w.submit(request("prod", func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{CPU: 1500} }))
+		why(wide, "runtime prod: waits for CPU: pool default/runtime prod has 0 of 1 cores")
 		w.restart()
 		if err := w.q.SetRunner(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		why(big, "has 0 of 100 MiB")
+		why(wide, "has 0 of 1 cores")
 	})
 }
 

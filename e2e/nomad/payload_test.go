@@ -53,14 +53,7 @@ func TestP12_APayloadInAnAllocation(t *testing.T) {
 			}
 			id := h.Submit(req)
 			unit := fleet.UnitName(id, 1)
-			house.Eventually(t, "the cluster has forgotten the payload of what runs", func() bool {
-				all, err := c.allocs(unit)
-				if err != nil || len(all) != 1 || all[0].TaskStates["runner"] == nil || all[0].TaskStates["runner"].StartedAt.IsZero() {
-					return false
-				}
-				vars, _, err := c.Variables().PrefixList("nomad/jobs/"+unit, &api.QueryOptions{Namespace: c.ns})
-				return err == nil && len(vars) == 0
-			})
+			c.forgotten(t, unit)
 			j, _, err := c.Jobs().Info(unit, &api.QueryOptions{Namespace: c.ns})
 			if err != nil {
 				t.Fatal(err)
@@ -90,6 +83,22 @@ func TestAPayloadThatIsTooLargeForAVariable(t *testing.T) {
 	c.empty(t)
 }
 
+// forgotten waits until the only allocation of a unit has begun and the cluster has the
+// payload no more. (Before it was made, the cluster has none either.)
+func (c *cluster) forgotten(t *testing.T, unit string) (first *api.AllocationListStub) {
+	t.Helper()
+	house.Eventually(t, "the cluster has forgotten the payload of what runs", func() bool {
+		all, err := c.allocs(unit)
+		if err != nil || len(all) != 1 || all[0].TaskStates["runner"] == nil || all[0].TaskStates["runner"].StartedAt.IsZero() {
+			return false
+		}
+		first = all[0]
+		vars, _, err := c.Variables().PrefixList("nomad/jobs/"+unit, &api.QueryOptions{Namespace: c.ns})
+		return err == nil && len(vars) == 0
+	})
+	return first
+}
+
 // TestStandin_P3_APayloadUnitIsStartedTwice: what an older Nomad starts in place of a lost
 // client's allocation finds no payload and runs nothing; the first goes on with the run.
 func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
@@ -98,15 +107,7 @@ func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
 	h := launching(t, c, payloads)
 	id, open := waiting(t, h)
 	unit := fleet.UnitName(id, 1)
-	house.Eventually(t, "the cluster has forgotten the payload", func() bool {
-		vars, _, err := c.Variables().PrefixList("nomad/jobs/"+unit, &api.QueryOptions{Namespace: c.ns})
-		return err == nil && len(vars) == 0
-	})
-	all, err := c.allocs(unit)
-	if err != nil || len(all) != 1 {
-		t.Fatalf("%d allocations, %v; want one", len(all), err)
-	}
-	first := all[0].NodeName
+	first := c.forgotten(t, unit).NodeName
 	c.standin.Lose(first)
 	house.Eventually(t, "there is a second allocation", func() bool {
 		all, err := c.allocs(unit)
@@ -117,7 +118,7 @@ func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
 	}
 	open()
 	house.Done(t, h.Settled(id))
-	all, err = c.allocs(unit)
+	all, err := c.allocs(unit)
 	for _, a := range all {
 		if s := a.TaskStates["runner"]; err != nil || a.NodeName != first && s != nil && !s.StartedAt.IsZero() {
 			t.Errorf("the runner of the second allocation has begun: %+v, %v", s, err)

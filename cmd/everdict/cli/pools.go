@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -71,15 +72,18 @@ func (a *app) printPools(pools []protocol.Pool) {
 	var rows [][]string
 	var runners []protocol.Runner
 	for _, pool := range pools {
-		memory := "-"
+		memory, cpu := "-", "-"
 		if pool.MemoryBudgetMB > 0 {
 			memory = fmt.Sprintf("%d/%d MiB", pool.MemoryMB, pool.MemoryBudgetMB)
+		}
+		if pool.CPUBudget > 0 {
+			cpu = lease.Cores(pool.CPU) + "/" + lease.Cores(int64(pool.CPUBudget))
 		}
 		online := fmt.Sprint(pool.Online)
 		if pool.Online == 0 && pool.Queued > 0 {
 			online = p.red(online)
 		}
-		rows = append(rows, []string{cell(pool.Runtime), cell(pool.Kind), cell(pool.Version), fmt.Sprintf("%d/%d", pool.Running, pool.MaxConcurrent), memory,
+		rows = append(rows, []string{cell(pool.Runtime), cell(pool.Kind), cell(pool.Version), fmt.Sprintf("%d/%d", pool.Running, pool.MaxConcurrent), memory, cpu,
 			fmt.Sprint(pool.Queued), online, fmt.Sprint(pool.Slots)})
 		runners = append(runners, pool.Runners...)
 		switch {
@@ -90,7 +94,7 @@ func (a *app) printPools(pools []protocol.Pool) {
 			a.hint("%s has runs that wait and no runner online: everdict pools token create --runtime %s, then everdict runner --pool-token -", pool.Runtime, quoteArg(pool.Runtime))
 		}
 	}
-	writeTable(a.out, []string{"RUNTIME", "KIND", "VERSION", "RUNNING", "MEMORY", "QUEUED", "ONLINE", "SLOTS"}, rows)
+	writeTable(a.out, []string{"RUNTIME", "KIND", "VERSION", "RUNNING", "MEMORY", "CPU", "QUEUED", "ONLINE", "SLOTS"}, rows)
 	if len(runners) > 0 {
 		fmt.Fprintln(a.out)
 		a.printRunners(runners)
