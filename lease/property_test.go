@@ -58,7 +58,7 @@ func (w *world) drawJob(t *rapid.T) lease.Job {
 		Payload:   []byte(fmt.Sprintf("payload %d", w.n)),
 		Requirements: rapid.SampledFrom([]lease.Requirements{
 			{}, {}, {Capabilities: []string{"docker"}}, {Capabilities: []string{"gpu", "docker"}}, {MemoryMB: 400}, {MemoryMB: 700},
-			{CPU: 1500, MemoryMB: 100}, {CPU: 500},
+			{CPU: 800}, {CPU: 1500}, {MemoryMB: 600, CPU: 1300},
 			{OS: "linux", Arch: "arm64"},
 		}).Draw(t, "requirements"),
 		QueueDeadline: rapid.SampledFrom([]time.Duration{20 * time.Second, 5 * time.Minute, time.Hour}).Draw(t, "deadline"),

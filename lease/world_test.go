@@ -69,7 +69,7 @@ func newWorld(t *rapid.T) *world {
 	w.cfg = lease.Config{TTL: time.Minute, StartAck: 30 * time.Second, OnlineWindow: 30 * time.Second, Aging: time.Minute,
 		MaxUnstarted: 4}
 	w.limits = map[string]lease.Limit{
-		"a/self": {MaxConcurrent: 2}, "a/auto": {MaxConcurrent: 3, MemoryMB: 1000, CPU: 2000}, "shared": {},
+		"a/self": {MaxConcurrent: 3, MemoryMB: 1000, CPU: 2000}, "a/auto": {MaxConcurrent: 2, MemoryMB: 1000, CPU: 2000}, "shared": {},
 	}
 	w.runners = map[string]lease.Runner{
 		"r1": {ID: "r1", Home: "a/self", Serves: []string{"a/self", "a/auto"}, Capabilities: []string{"docker"}, OS: "linux", Arch: "amd64"},
