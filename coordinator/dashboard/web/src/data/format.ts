@@ -82,6 +82,11 @@ export function megabytes(n: number | undefined): string {
   return n === undefined ? dash : bytes(n * 1024 ** 2)
 }
 
+/** Thousandths of a core as cores. */
+export function cores(thousandths: number): string {
+  return String(thousandths / 1000)
+}
+
 /** A long id by its end, which is what differs. */
 export function shortId(id: string): string {
   return id.length > 14 ? `${id.slice(0, 4)}…${id.slice(-6)}` : id

@@ -732,6 +732,9 @@ export interface components {
             status: string;
         };
         Pool: {
+            /** Format: int64 */
+            cpu?: number;
+            cpuBudget?: number;
             kind: string;
             launched?: boolean;
             maxConcurrent: number;
@@ -764,6 +767,9 @@ export interface components {
             runtime: string;
         };
         PoolUse: {
+            /** Format: int64 */
+            cpu?: number;
+            cpuBudget?: number;
             kind: string;
             launched?: boolean;
             maxConcurrent: number;
@@ -984,7 +990,7 @@ export interface components {
             constraints?: components["schemas"]["Constraint"][];
             /** @description of k8s: the context of the kubeconfig */
             context?: string;
-            /** @description in thousandths of a core; kept with the spec, nothing is admitted by it */
+            /** @description thousandths of a core of declared CPU at a time in the whole pool; none: no limit */
             cpuBudget?: number;
             /** @description of nomad: what a core is in MHz; without it, declared parts of cores are rounded up to whole ones */
             cpuMhzPerCore?: number;

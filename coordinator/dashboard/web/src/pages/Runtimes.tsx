@@ -4,7 +4,7 @@ import { useState, type FormEvent, type ReactNode } from 'react'
 import { Link, useLocation } from 'wouter'
 import { useMay } from '../app/session'
 import { change, get, seg } from '../data/client'
-import { bytes, count, megabytes, plural } from '../data/format'
+import { bytes, cores, count, megabytes, plural } from '../data/format'
 import { client, poolsQuery, poolTokensQuery, runtimeQuery, runtimesQuery } from '../data/queries'
 import type { Inspection, IssuedPoolToken, Pool, PoolToken, Probe, Registered, RuntimeEntry, RuntimeSpec, RuntimeValidation } from '../data/types'
 import { DataTable, type Column } from '../ui/DataTable'
@@ -212,6 +212,9 @@ function Register({ onClose }: { onClose: () => void }) {
             <Field label="Memory budget" hint="MiB of declared memory in flight; empty: no limit">
               {(id) => <input id={id} className="input" type="number" min={1} value={text('memoryBudgetMb')} onChange={(e) => set('memoryBudgetMb', e.target.value ? Number(e.target.value) : undefined)} />}
             </Field>
+            <Field label="CPU budget" hint="thousandths of a core of declared CPU in flight; empty: no limit">
+              {(id) => <input id={id} className="input" type="number" min={1} value={text('cpuBudget')} onChange={(e) => set('cpuBudget', e.target.value ? Number(e.target.value) : undefined)} />}
+            </Field>
           </div>
         )}
         {valid && !valid.ok && (
@@ -346,6 +349,11 @@ function Capacity({ p }: { p: Pool }) {
         ) : (
           <Gauge name="Memory budget" value="no limit" />
         )}
+        {p.cpuBudget ? (
+          <Gauge name="CPU declared in flight" value={cores(p.cpu ?? 0)} of={`${cores(p.cpuBudget)} cores`}>
+            <Meter value={p.cpu ?? 0} max={p.cpuBudget} label="CPU" />
+          </Gauge>
+        ) : null}
         <Gauge name="Waiting" value={count(p.queued)} />
         <Gauge name="Runners online" value={count(p.online)} of={p.slots ? plural(p.slots, 'slot') : undefined} />
       </div>
