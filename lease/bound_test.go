@@ -142,6 +142,48 @@ func TestDemand(t *testing.T) {
 	check(begin(t, path, lease.Config{}).q)
 }
 
+// TestF9_DemandSkips: jobs that do not fit the budgets of their pool hide none that does, however many they are.
+func TestF9_DemandSkips(t *testing.T) {
+	t.Parallel()
+	c := begin(t, filepath.Join(t.TempDir(), "a.db"), lease.Config{})
+	if err := c.q.SetLimit(t.Context(), "p", lease.Limit{MaxConcurrent: 2, MemoryMB: 1000, CPU: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	needs := func(id string, r lease.Requirements) lease.Job {
+		j := job(id)
+		j.Requirements = r
+		return j
+	}
+	for i := range 5 {
+		enqueue(t, c.q, needs(fmt.Sprint("never", i), lease.Requirements{CPU: 3000}), needs(fmt.Sprint("big", i), lease.Requirements{MemoryMB: 600}))
+	}
+	enqueue(t, c.q, needs("wide", lease.Requirements{CPU: 1500, MemoryMB: 100}), job("small"))
+	next := func() (ids []string) {
+		t.Helper()
+		d, err := c.q.Demand(t.Context(), "p", 4, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range d.Next {
+			ids = append(ids, w.Job)
+		}
+		return ids
+	}
+	if got := next(); !slices.Equal(got, []string{"never0", "big0", "wide", "small"}) {
+		t.Errorf("next are %v, want those that fit, and of the others the first", got)
+	}
+	take(t, c.q, bound("b", "big0"))
+	if got := next(); !slices.Equal(got, []string{"never0", "never1", "wide", "small"}) {
+		t.Errorf("with one leased, next are %v", got)
+	}
+	if err := c.q.SetLimit(t.Context(), "p", lease.Limit{MaxConcurrent: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(); !slices.Equal(got, []string{"never0", "never1", "big1", "never2"}) {
+		t.Errorf("without budgets next are %v, want the first", got)
+	}
+}
+
 // An attempt for which no place could be made counts once, however often it is said, waits for its retry, and is the
 // last when there have been enough.
 func TestUnplaced(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 
 // Demand is what somebody who launches runners for a pool must know of it, at one moment.
 type Demand struct {
-	// Next are the first queued jobs of the pool in the order in which they would be leased, without those that wait for
-	// their retry.
+	// Next are queued jobs of the pool in the order in which they would be leased, without those that wait for their
+	// retry: first of all those that fit its budgets one after the other, so that none is behind jobs that do not.
 	Next []Waiting
 	// Jobs are those that were asked for and are known, by id.
 	Jobs map[string]JobState
@@ -50,11 +50,11 @@ func (q *Queue) Demand(ctx context.Context, pool string, n int, ids []string) (D
 	err := q.do(ctx, func(tx *sqlite.Tx) error {
 		o := q.owner
 		h := o.home(pool)
+		defer o.dropHome(h)
 		d.Use.Limit, d.Use.Leases, d.Use.MemoryMB, d.Use.CPU = h.limit, len(h.live), h.memory(), h.cpu()
 		for l := range h.live {
 			d.Leases = append(d.Leases, o.lease(l, o.now()))
 		}
-		o.dropHome(h)
 		for _, id := range ids {
 			s, err := o.jobState(tx, id)
 			if errors.Is(err, ErrUnknownJob) {
@@ -66,7 +66,7 @@ func (q *Queue) Demand(ctx context.Context, pool string, n int, ids []string) (D
 			d.Jobs[id] = s
 		}
 		var err error
-		d.Next, err = o.next(tx, pool, n)
+		d.Next, err = o.next(tx, h, n)
 		return err
 	})
 	return d, err
@@ -90,10 +90,10 @@ func (o *owner) jobState(tx *sqlite.Tx, id string) (JobState, error) {
 	return s, nil
 }
 
-// next are the first n queued jobs of a pool. A workspace's share does not matter here: a pool that is launched for
-// belongs to one.
-func (o *owner) next(tx *sqlite.Tx, pool string, n int) ([]Waiting, error) {
-	p := o.pools[pool]
+// next are n queued jobs of the pool that has the home's name. A workspace's share does not matter here: a pool that is
+// launched for belongs to one.
+func (o *owner) next(tx *sqlite.Tx, h *home, n int) ([]Waiting, error) {
+	p := o.pools[h.name]
 	if p == nil {
 		return nil, nil
 	}
@@ -126,12 +126,33 @@ func (o *owner) next(tx *sqlite.Tx, pool string, n int) ([]Waiting, error) {
 		}
 		return cmp.Compare(a.seq, b.seq)
 	})
-	first := make([]Waiting, 0, min(n, len(all)))
-	for _, r := range all[:min(n, len(all))] {
-		first = append(first, r.Waiting)
+	// Those that fit beside what is leased and beside those before them, then the first of the others.
+	taken, left := make([]bool, len(all)), n
+	memoryMB, cpu := h.memory(), h.cpu()
+	for i := 0; i < len(all) && left > 0; i++ {
+		need := &all[i].Requirements
+		if over(memoryMB, need.MemoryMB, h.limit.MemoryMB) || over(cpu, need.CPU, h.limit.CPU) {
+			continue
+		}
+		memoryMB, cpu = memoryMB+need.MemoryMB, cpu+need.CPU
+		taken[i], left = true, left-1
+	}
+	for i := 0; i < len(all) && left > 0; i++ {
+		if !taken[i] {
+			taken[i], left = true, left-1
+		}
+	}
+	first := make([]Waiting, 0, n-left)
+	for i := range all {
+		if taken[i] {
+			first = append(first, all[i].Waiting)
+		}
 	}
 	return first, nil
 }
+
+// over says whether a budget, 0 for none, has no room for so much more beside what is in use.
+func over(use, more, budget int64) bool { return budget > 0 && more > 0 && use+more > budget }
 
 // loadWindow reads the first queued jobs of a lane, without payloads.
 func loadWindow(tx *sqlite.Tx, lane int64, n int) ([]entry, error) {

@@ -68,10 +68,10 @@ func (h *home) admits(l *lane) verdict {
 	if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
 		return slotsInUse
 	}
-	if mb := l.key.memoryMB; mb > 0 && h.limit.MemoryMB > 0 && h.memory()+mb > h.limit.MemoryMB {
+	if b := h.limit.MemoryMB; b > 0 && over(h.memory(), l.key.memoryMB, b) {
 		return budgetInUse
 	}
-	if cpu := l.key.cpu; cpu > 0 && h.limit.CPU > 0 && h.cpu()+cpu > h.limit.CPU {
+	if b := h.limit.CPU; b > 0 && over(h.cpu(), l.key.cpu, b) {
 		return coresInUse
 	}
 	return fits

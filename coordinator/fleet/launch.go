@@ -27,11 +27,8 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	}
 	all, slots, short := l.missing(ctx)
 	all = append(all, l.resumed...)
-	if short > 0 {
-		l.giveWay(short)
-	} else {
-		all = append(all, l.keepWarm(ctx, slots)...)
-	}
+	l.giveWay(short)
+	all = append(all, l.keepWarm(slots, short)...)
 	for _, u := range l.idle {
 		if l.cutOff(u.Name) && !l.mark(u.Name).going { // its launch was cut off
 			all = append(all, wanted{unit: u.Name, note: u.note})
@@ -74,9 +71,13 @@ func (l *look) cutOff(unit string) bool {
 	return l.units[unit].State == Launching && !going
 }
 
-// missing are the units that waiting jobs have not, how many slots are left, and how
-// many jobs do not fit now.
-func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
+// shortage is how many jobs wait for a slot, for memory and for CPU, of those that fit
+// when the pool is empty.
+type shortage struct{ slots, memory, cpu int }
+
+// missing are the units that waiting jobs have not, how many slots are left, and what
+// those jobs wait for that do not fit now.
+func (l *look) missing(ctx context.Context) (all []wanted, slots int, short shortage) {
 	use := &l.demand.Use
 	slots = use.Limit.MaxConcurrent - use.Leases - len(l.awaited) - l.leaving - len(l.idle)
 	for _, w := range l.demand.Next {
@@ -91,15 +92,22 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots, short int) {
 		if l.assign(ctx, w) {
 			continue
 		}
-		why := l.noRoom(needs)
+		memory, cpu := l.lacks(needs)
 		switch {
 		case l.units[unit].Name != "": // it is being removed
 		case slots <= 0:
-			short++
+			short.slots++
 			l.full = fmt.Sprintf("waits for a slot: %d of %d in use", use.Limit.MaxConcurrent-slots, use.Limit.MaxConcurrent)
-		case why != "":
-			short++
-			l.words[w.Job] = why
+		case memory:
+			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", use.MemoryMB+l.promised.memoryMB, use.Limit.MemoryMB, needs.memoryMB)
+			if needs.within(use.Limit) {
+				short.memory++
+			}
+		case cpu:
+			l.words[w.Job] = fmt.Sprintf("waits for CPU: %s of %s cores in use and the run declares %s", lease.Cores(use.CPU+l.promised.cpu), lease.Cores(use.Limit.CPU), lease.Cores(needs.cpu))
+			if needs.within(use.Limit) {
+				short.cpu++
+			}
 		default:
 			slots--
 			l.promised.add(needs)
@@ -114,18 +122,17 @@ type amount struct{ memoryMB, cpu int64 }
 
 func (a *amount) add(b amount) { a.memoryMB, a.cpu = a.memoryMB+b.memoryMB, a.cpu+b.cpu }
 
-// noRoom says which budget of the pool has no room for so much more; empty: it fits.
-func (l *look) noRoom(a amount) string {
+// within says whether the budgets of a pool have room for it when nothing else is there.
+func (a amount) within(l lease.Limit) bool {
+	return (l.MemoryMB <= 0 || a.memoryMB <= l.MemoryMB) && (l.CPU <= 0 || a.cpu <= l.CPU)
+}
+
+// lacks says which budgets of the pool have no room now for so much more.
+func (l *look) lacks(a amount) (memory, cpu bool) {
 	use := &l.demand.Use
-	limit := use.Limit
-	memoryMB, cpu := use.MemoryMB+l.promised.memoryMB, use.CPU+l.promised.cpu
-	switch {
-	case limit.MemoryMB > 0 && a.memoryMB > 0 && memoryMB+a.memoryMB > limit.MemoryMB:
-		return fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", memoryMB, limit.MemoryMB, a.memoryMB)
-	case limit.CPU > 0 && a.cpu > 0 && cpu+a.cpu > limit.CPU:
-		return fmt.Sprintf("waits for CPU: %s of %s cores in use and the run declares %s", lease.Cores(cpu), lease.Cores(limit.CPU), lease.Cores(a.cpu))
-	}
-	return ""
+	memory = a.memoryMB > 0 && use.Limit.MemoryMB > 0 && use.MemoryMB+l.promised.memoryMB+a.memoryMB > use.Limit.MemoryMB
+	cpu = a.cpu > 0 && use.Limit.CPU > 0 && use.CPU+l.promised.cpu+a.cpu > use.Limit.CPU
+	return memory, cpu
 }
 
 // order is what the cluster is asked for; it settles the note of w. size is that of its

@@ -266,9 +266,19 @@ func (l *look) unassign(unit string) {
 	l.cfg.Bind(unit, "")
 }
 
-// giveWay removes n idle units, so that jobs which do not fit them have their place.
-func (l *look) giveWay(n int) {
-	for _, u := range l.idle[:min(n, len(l.idle))] {
+// giveWay removes idle units that have what waiting jobs are short of.
+func (l *look) giveWay(short shortage) {
+	for _, u := range l.idle {
+		switch {
+		case short.slots > 0:
+			short.slots--
+		case short.memory > 0 && u.note.MemoryMB > 0:
+			short.memory--
+		case short.cpu > 0 && u.note.CPU > 0:
+			short.cpu--
+		default:
+			continue
+		}
 		m := l.mark(u.Name)
 		m.going, m.unwanted = true, l.now.Add(-l.cfg.Grace)
 		l.sweep(u.seen)
@@ -276,11 +286,14 @@ func (l *look) giveWay(n int) {
 }
 
 // keepWarm is what is missing of the units that are kept ready, as far as there is
-// room, and removes those that are too many.
-func (l *look) keepWarm(ctx context.Context, slots int) []wanted {
+// room that no job waits for, and removes those that are too many.
+func (l *look) keepWarm(slots int, short shortage) []wanted {
 	n := l.warm(l.spec)
 	var ready int
 	for _, u := range l.idle {
+		if l.mark(u.Name).going {
+			continue
+		}
 		fresh := u.Job == "" && !l.mark(u.Name).used
 		switch {
 		case fresh && (*u.note != *n || ready >= l.spec.Warm):
@@ -290,12 +303,18 @@ func (l *look) keepWarm(ctx context.Context, slots int) []wanted {
 			ready++
 		}
 	}
+	if short.slots > 0 || short.memory > 0 && n.MemoryMB > 0 || short.cpu > 0 && n.CPU > 0 {
+		return nil
+	}
 	if l.cold.After(l.now) {
 		l.due(l.cold)
 		return nil
 	}
 	var all []wanted
-	for ; ready < l.spec.Warm && slots > 0 && l.noRoom(n.amount()) == ""; ready++ {
+	for ; ready < l.spec.Warm && slots > 0; ready++ {
+		if memory, cpu := l.lacks(n.amount()); memory || cpu {
+			break
+		}
 		slots--
 		l.promised.add(n.amount())
 		all = append(all, wanted{unit: StandingName(), note: n})

@@ -89,6 +89,25 @@ func TestWarmGivesItsMemory(t *testing.T) {
 	})
 }
 
+// Warm units give way to jobs that they keep out, and to no others.
+func TestWarmGivesWayNotInVain(t *testing.T) {
+	inWorldOf(t, lease.Limit{MaxConcurrent: 3, CPU: 2000}, protocol.RuntimeSpec{Warm: 2}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{CPU: 3000}, "run_never")
+		w.pass(time.Minute)
+		w.wantReady("a job that never fits", 2)
+		w.wantWhy("run_never", "waits for CPU: 0 of 2 cores in use and the run declares 3")
+		w.submit(fleet.Needs{CPU: 1500}, "run_a")
+		w.taken("run_a")
+		w.submit(fleet.Needs{CPU: 1000}, "run_b")
+		w.pass(time.Minute)
+		w.wantReady("they hold no CPU", 2)
+		w.move("run_a", settled)
+		w.pass(time.Minute)
+		w.wantWhy("run_b", "is running")
+		w.wantReady("there are three slots", 2)
+	})
+}
+
 // A runner that waits after its job takes another of the same size, and only that.
 func TestReuse(t *testing.T) {
 	spec := protocol.RuntimeSpec{IdleSeconds: 60}

@@ -87,7 +87,11 @@ func (s *Service) why(ctx context.Context, r *protocol.Run, x lease.Explanation)
 		return s.ofRuntime(r, x)
 	}
 	var who string
-	switch target := r.Runtime; {
+	target := r.Runtime
+	if of, ok := runtimeOf(r); ok {
+		target = of // of those that were named, or of all, the one that it went to
+	}
+	switch {
 	case target == protocol.TargetAuto:
 		who = "no runner that takes runs of " + r.CreatedBy + " is connected" + s.nobodyOf(ctx, r.Tenant)
 	case target == protocol.TargetSelf:
@@ -132,6 +136,9 @@ func (s *Service) noRunner(ctx context.Context, workspace, runtime, run string) 
 		if sentence, ok := launcher.Why(workspace, runtime, run); ok {
 			return "runtime " + runtime + ": " + sentence
 		}
+		if launcher.Launches(workspace, runtime) {
+			return "runtime " + runtime + ": a runner is launched for it when those before it have theirs"
+		}
 	}
 	if _, err := s.cfg.Runtimes.Latest(ctx, workspace, runtime); err != nil {
 		return "no runner of runtime " + runtime + " is connected"
@@ -146,12 +153,19 @@ func (s *Service) ofRuntime(r *protocol.Run, x lease.Explanation) string {
 	default:
 		return x.Sentence
 	}
-	if r.Placement != nil {
-		if p, _ := parsePool(r.Placement.Pool); p.kind == poolRuntime {
-			return "runtime " + p.of + ": " + x.Sentence
-		}
+	if of, ok := runtimeOf(r); ok {
+		return "runtime " + of + ": " + x.Sentence
 	}
 	return x.Sentence
+}
+
+// runtimeOf is the runtime in whose pool a run is.
+func runtimeOf(r *protocol.Run) (string, bool) {
+	if r.Placement == nil {
+		return "", false
+	}
+	p, ok := parsePool(r.Placement.Pool)
+	return p.of, ok && p.kind == poolRuntime
 }
 
 // synthesized is the result of a run that never produced one, in the shape that

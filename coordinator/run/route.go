@@ -45,11 +45,12 @@ type route struct {
 	runtime *protocol.RuntimeRef
 }
 
-// needs are what a run's pool must have: capabilities, and the mode of network that its
-// case declares.
+// needs are what a run's pool must have: capabilities, room for what the run declares, in
+// MiB and thousandths of a core, and the mode of network that its case declares.
 type needs struct {
-	capabilities []string
-	network      string
+	capabilities  []string
+	memoryMB, cpu int64
+	network       string
 	// sealed is why the run cannot be in the payload of a unit; nil: it can.
 	sealed error
 }

@@ -103,6 +103,17 @@ func (s *Service) refusal(workspace string, o *offer, n needs) error {
 			WithHint("it offers: %s; name another runtime, or register a version that declares what its runners have (capabilities, gpu)", orNothing(have)).
 			WithData("runtime", o.spec.ID).WithData("need", n.capabilities).WithData("missing", missing).WithData("have", have)
 	}
+	for _, of := range []struct {
+		declares int64
+		budget   *int
+		in       string
+	}{{n.memoryMB, o.spec.MemoryBudgetMB, "%d MiB of memory, and memoryBudgetMb of runtime %s is %d"}, {n.cpu, o.spec.CPUBudget, "%d thousandths of a core, and cpuBudget of runtime %s is %d"}} {
+		if of.budget != nil && of.declares > int64(*of.budget) {
+			return protocol.BadRequest("the run declares "+of.in, of.declares, o.spec.ID, *of.budget).
+				WithHint("let the case or the harness declare less (resources), name another runtime, or register a version with a larger budget").
+				WithData("runtime", o.spec.ID)
+		}
+	}
 	if l := s.launched(); l != nil {
 		if n.sealed != nil && o.spec.Payload && l.Launches(workspace, o.spec.ID) {
 			return n.sealed

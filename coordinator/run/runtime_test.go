@@ -131,10 +131,11 @@ func TestAHarnessThatNeedsAGPU(t *testing.T) {
 	}
 }
 
-// launcher is one that launches for every runtime but those that it refuses.
-type launcher struct{ refuses string }
+// launcher is one that launches for every runtime but that which it refuses, and says the
+// same of every run.
+type launcher struct{ refuses, says string }
 
-func (l launcher) Why(string, string, string) (string, bool) { return "", false }
+func (l launcher) Why(string, string, string) (string, bool) { return l.says, l.says != "" }
 func (l launcher) Launches(string, string) bool              { return true }
 func (l launcher) Refuses(_ string, spec *protocol.RuntimeSpec, network string) error {
 	if spec.ID == l.refuses || network == protocol.NetworkNone {
@@ -159,6 +160,39 @@ func TestALauncherRefuses(t *testing.T) {
 	run, err := w.s.Submit(t.Context(), ann, request(""))
 	if err != nil || run.Placement.Runtime == nil || run.Placement.Runtime.ID != "b" || !strings.Contains(run.Placement.Why, "runtime b launches one") {
 		t.Errorf("without a runtime: %v, %s; want the other one", err, dump(run.Placement))
+	}
+}
+
+// TestP9_WhyOfWhereItWent: the reason is that of the runtime in whose pool a run is, whatever
+// it named; and a budget that is too small is a reason to go elsewhere.
+func TestP9_WhyOfWhereItWent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir())
+	core := 1000
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "a", CPUBudget: &core})
+	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "b"})
+	w.s.OnLaunch(launcher{says: "connection refused"})
+	wide := func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{CPU: 1500} }
+	if _, err := w.s.Submit(t.Context(), ann, request("b,a", wide)); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "cpuBudget of runtime a is 1000") {
+		t.Errorf("one of several that is too small: %v, want it refused", err)
+	}
+	for target, of := range map[string]string{"b": "b", "a,b": "", "": "b"} {
+		edit := wide
+		if target == "a,b" {
+			edit = func(*protocol.RunRequest) {}
+		}
+		run, err := w.s.Get(t.Context(), ann, w.submit(request(target, edit)))
+		if err != nil || of != "" && run.Placement.Runtime.ID != of {
+			t.Fatalf("runtime %q: %v, %s; want it in %q", target, err, dump(run.Placement), of)
+		}
+		if want := "runtime " + run.Placement.Runtime.ID + ": connection refused; settles as unschedulable"; !strings.HasPrefix(run.Placement.BlockedReason, want) {
+			t.Errorf("runtime %q: it waits because %q, want %q", target, run.Placement.BlockedReason, want)
+		}
+	}
+	w.s.OnLaunch(launcher{})
+	run, err := w.s.Get(t.Context(), ann, w.submit(request("b")))
+	if err != nil || !strings.HasPrefix(run.Placement.BlockedReason, "runtime b: a runner is launched for it") {
+		t.Errorf("with nothing said of it: %q, %v", run.Placement.BlockedReason, err)
 	}
 }
 
@@ -269,10 +303,15 @@ func TestP9_WhyARuntimeWaits(t *testing.T) {
 		second := w.submit(request("prod"))
 		why(second, "runtime prod: waits for a slot: pool default/runtime prod has 1 of 1 in use")
 		two := 2
-		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &two, MemoryBudgetMB: &few, CPUBudget: &core})
-		big := w.submit(request("prod", func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{MemoryMB: 200} }))
-		why(big, "runtime prod: waits for memory: pool default/runtime prod has 0 of 100 MiB")
+		large := func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{MemoryMB: 200} }
+		if _, err := w.s.Submit(t.Context(), ann, request("prod", large)); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "memoryBudgetMb of runtime prod is 100") {
+			t.Errorf("a run that the pool can never take: %v, want it refused", err)
+		}
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.0.1", MaxConcurrent: &two})
+		big := w.submit(request("prod", large))
 		wide := w.submit(request("prod", func(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{CPU: 1500} }))
+		w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "prod", Version: "1.1.0", MaxConcurrent: &two, MemoryBudgetMB: &few, CPUBudget: &core})
+		why(big, "runtime prod: waits for memory: pool default/runtime prod has 0 of 100 MiB")
 		why(wide, "runtime prod: waits for CPU: pool default/runtime prod has 0 of 1 cores")
 		w.restart()
 		if err := w.q.SetRunner(t.Context(), r); err != nil {
