@@ -60,6 +60,9 @@ func (r *RunRequest) Warnings() []string {
 	return all
 }
 
+// maxOrigin bounds what is said of where a run comes from, which each row of a list has.
+const maxOrigin = 512
+
 // Validate fills defaults and reports everything that is wrong as one
 // BAD_REQUEST.
 func (r *RunRequest) Validate() error {
@@ -84,8 +87,16 @@ func (r *RunRequest) Validate() error {
 	if r.WebhookURL != "" {
 		k.add("webhookUrl", "nobody would be called: webhooks are not supported, so leave it out and watch the run")
 	}
-	if r.Origin != nil && r.Origin.Cause != "" {
-		k.oneOf("origin.cause", r.Origin.Cause, "member", "schedule", "event", "run", "ci", "api")
+	if o := r.Origin; o != nil {
+		if o.Cause != "" {
+			k.oneOf("origin.cause", o.Cause, "member", "schedule", "event", "run", "ci", "api")
+		}
+		for path, s := range map[string]string{"actor": o.Actor, "executor": o.Executor, "scheduleId": o.ScheduleID, "eventId": o.EventID,
+			"eventKind": o.EventKind, "causedByRunId": o.CausedByRunID} {
+			if len(s) > maxOrigin {
+				k.add("origin."+path, "want at most %d bytes, got %d", maxOrigin, len(s))
+			}
+		}
 	}
 	return k.err()
 }
@@ -119,7 +130,8 @@ type Run struct {
 	Tenant string `json:"tenant"`
 	Status Status `json:"status"`
 	CaseID string `json:"caseId"`
-	// Harness is as submitted; ResolvedHarness has the version that ran.
+	// Harness is as submitted, in lists without params that are large; ResolvedHarness has
+	// the version that ran.
 	Harness         HarnessRef  `json:"harness"`
 	ResolvedHarness *HarnessRef `json:"resolvedHarness,omitempty"`
 	Kind            string      `json:"kind"`

@@ -21,6 +21,7 @@ func (s *Service) Again(ctx context.Context, p auth.Principal, id string) (proto
 	if err != nil {
 		return protocol.Run{}, err
 	}
+	sp.asSubmitted(r)
 	return s.Submit(ctx, p, &protocol.RunRequest{
 		Harness: r.Harness, Case: sp.Case, Runtime: r.Runtime, Trigger: r.Trigger, Priority: r.Class,
 		Origin: &protocol.Origin{Cause: "run", CausedByRunID: r.ID},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -42,6 +43,37 @@ func TestAgain(t *testing.T) {
 		}
 		if _, err := w.s.Again(t.Context(), auth.Principal{Subject: "eve", Workspace: "other"}, id); code(err) != protocol.CodeNotFound {
 			t.Errorf("from another workspace: %v, want a 404", err)
+		}
+	})
+}
+
+// TestP15_LargeParams: what a list shows of a run is small; the run itself, and one that
+// repeats it, have the params that were submitted.
+func TestP15_LargeParams(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mac := w.pair("ann", "mac")
+		script := strings.Repeat("say hello\n", 1000)
+		run, err := w.s.Submit(t.Context(), ann, request(protocol.TargetSelfPrefix+mac.Runner.ID, func(r *protocol.RunRequest) {
+			r.Harness.Params = map[string]string{"script": script}
+		}))
+		if err != nil || run.Harness.Params["script"] != script {
+			t.Fatalf("submitted: %v, params of %d bytes", err, len(dump(run.Harness.Params)))
+		}
+		if _, err := w.s.Cancel(t.Context(), ann, run.ID); err != nil {
+			t.Fatal(err)
+		}
+		next, err := w.s.Again(t.Context(), ann, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs, _, err := w.s.List(t.Context(), ann, store.RunFilter{})
+		if err != nil || len(runs) != 2 || len(dump(runs)) > 2*recordParams {
+			t.Errorf("%d rows of a list, %v, are %d bytes", len(runs), err, len(dump(runs)))
+		}
+		for _, id := range []string{run.ID, next.ID} {
+			if r, err := w.s.Get(t.Context(), ann, id); err != nil || r.Harness.Params["script"] != script {
+				t.Errorf("%s has params of %d bytes, %v; want what was submitted", id, len(dump(r.Harness.Params)), err)
+			}
 		}
 	})
 }

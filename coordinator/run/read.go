@@ -46,6 +46,7 @@ func (s *Service) Get(ctx context.Context, p auth.Principal, id string) (protoco
 		return protocol.Run{}, err
 	}
 	r.CaseSpec = &sp.Case
+	sp.asSubmitted(r)
 	if !r.Status.Terminal() {
 		return *r, s.explain(ctx, r)
 	}

@@ -19,6 +19,28 @@ type spec struct {
 	OwnSecrets bool `json:"ownSecrets,omitempty"`
 	// SubmittedBy is whose run it is. Those from before it was kept have none.
 	SubmittedBy string `json:"submittedBy,omitempty"`
+	// Params are those of the request where they are too large for the run's record.
+	Params map[string]string `json:"params,omitempty"`
+}
+
+// recordParams is how many bytes of a harness's params a run's record has: every row of a
+// list has them.
+const recordParams = 4 << 10
+
+// large says whether params are too many bytes for a run's record.
+func large(params map[string]string) bool {
+	n := 0
+	for k, v := range params {
+		n += len(k) + len(v)
+	}
+	return n > recordParams
+}
+
+// asSubmitted gives a run's record the params of its harness that it has no room for.
+func (sp *spec) asSubmitted(r *protocol.Run) {
+	if sp.Params != nil {
+		r.Harness.Params = sp.Params
+	}
 }
 
 // spec reads back what Submit kept of a run.
@@ -62,7 +84,11 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 		return protocol.Run{}, err
 	}
 	run := s.record(p, req, &h, to)
-	doc, err := json.Marshal(spec{Case: req.Case, Harness: h, OwnSecrets: own, SubmittedBy: p.Subject})
+	sp := spec{Case: req.Case, Harness: h, OwnSecrets: own, SubmittedBy: p.Subject}
+	if large(run.Harness.Params) {
+		sp.Params, run.Harness.Params = run.Harness.Params, nil
+	}
+	doc, err := json.Marshal(sp)
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
 	}
@@ -83,6 +109,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: accept %s: %w", run.ID, err)
 	}
+	sp.asSubmitted(&run)
 	return run, nil
 }
 

@@ -97,7 +97,7 @@ export class LiveRun extends Store {
         const { run, events } = data as { run: Run; events: RunEvent[] }
         const seen = this.events.at(-1)?.seq ?? 0
         this.events = this.events.concat(events.filter((e) => e.seq > seen))
-        revise<Run>(runKey(this.id), (old) => ({ ...run, ...(old.caseSpec ? { caseSpec: old.caseSpec } : {}), ...(old.result ? { result: old.result } : {}) }))
+        revise<Run>(runKey(this.id), (old) => ({ ...run, harness: old.harness, ...(old.caseSpec ? { caseSpec: old.caseSpec } : {}), ...(old.result ? { result: old.result } : {}) }))
         for (const part of ['attempts', 'placement']) void client.invalidateQueries({ queryKey: ['run', this.id, part] })
         this.changed()
         return
