@@ -287,6 +287,8 @@ func TestRewardFile(t *testing.T) {
 			[]protocol.Score{unmeasuredScore("reward-file", "tests_pass", "unsupported", false)}},
 		{"no reward", config(script("exit 1")), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "missing_evidence", false)}},
 		{"no number", config(script(`echo yes > "$EVERDICT_REWARD_DIR/reward.txt"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "grader_error", true)}},
+		{"not known", config(script(`echo '{"reward": null}' > "$EVERDICT_REWARD_DIR/reward.json"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "missing_evidence", false)}},
+		{"not known, but another", config(script(`echo '{"reward": null, "a": 1}' > "$EVERDICT_REWARD_DIR/reward.json"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "missing_evidence", false)}},
 		{"not flat", config(script(`echo '{"a":{"b":1}}' > "$EVERDICT_REWARD_DIR/reward.json"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "grader_error", true)}},
 		{"a pipe", config(script(`mkfifo "$EVERDICT_REWARD_DIR/reward.txt"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "grader_error", true)}},
 		{"a link", config(script(`ln -s /etc/passwd "$EVERDICT_REWARD_DIR/reward.txt"`)), []protocol.Score{unmeasuredScore("reward-file", "tests_pass", "grader_error", true)}},

@@ -109,11 +109,7 @@ func readReward(dir *private) (map[string]float64, error) {
 		return nil, err
 	}
 	if b != nil {
-		var rewards map[string]float64
-		if err := json.Unmarshal(b, &rewards); err != nil || len(rewards) == 0 {
-			return nil, fmt.Errorf("reward.json is not a flat object of numbers: %.200q", b)
-		}
-		return rewards, nil
+		return parseRewards(b)
 	}
 	b, err = dir.read("reward.txt")
 	if err != nil || b == nil {
@@ -124,6 +120,24 @@ func readReward(dir *private) (map[string]float64, error) {
 		return nil, fmt.Errorf("reward.txt is not one number: %.200q", b)
 	}
 	return map[string]float64{"reward": v}, nil
+}
+
+// parseRewards reads reward.json. A null is a reward that is not known, and is no 0.
+func parseRewards(b []byte) (map[string]float64, error) {
+	var read map[string]*float64
+	if err := json.Unmarshal(b, &read); err != nil || len(read) == 0 {
+		return nil, fmt.Errorf("reward.json is not a flat object of numbers: %.200q", b)
+	}
+	rewards := make(map[string]float64, len(read))
+	for key, value := range read {
+		if value != nil {
+			rewards[key] = *value
+		}
+	}
+	if _, named := read["reward"]; len(rewards) == 0 || named && read["reward"] == nil {
+		return nil, &Unmeasured{Reason: protocol.ReasonMissingEvidence, Detail: fmt.Sprintf("reward.json says that the reward is not known: %.200q", b)}
+	}
+	return rewards, nil
 }
 
 // replaceDir replaces the path dir in a command line where it stands as a whole

@@ -124,21 +124,29 @@ type printedScore struct {
 	Retryable *bool    `json:"retryable"`
 }
 
+// parseBound is how many bytes parseScores decodes in search of the scores, beside the
+// whole: what a script prints must not keep a runner at work.
+const parseBound = 64 << 20
+
 // parseScores reads one score or a non-empty list: the whole output, or the last
-// JSON document that stands at the beginning of a line and reaches to the end.
+// JSON document that stands at the beginning of a line and reaches to the end, as far
+// as parseBound goes.
 func parseScores(out []byte) ([]protocol.Score, error) {
 	out = bytes.TrimSpace(out)
 	if len(out) == 0 {
 		return nil, fmt.Errorf("the script printed nothing: want a score such as {\"metric\":\"m\",\"value\":1}")
 	}
 	printed, ok := decodeScores(out)
-	for end := len(out); !ok && end > 0; {
+	for end, left := len(out), parseBound; !ok && end > 0; {
 		i := bytes.LastIndexByte(out[:end], '\n')
 		if i < 0 {
 			break
 		}
 		end = i
 		if rest := bytes.TrimLeft(out[i+1:], " \t"); len(rest) > 0 && (rest[0] == '{' || rest[0] == '[') {
+			if left -= len(rest); left < 0 {
+				break
+			}
 			printed, ok = decodeScores(rest)
 		}
 	}
