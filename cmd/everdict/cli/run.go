@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -33,6 +34,7 @@ type runFlags struct {
 	files, repo, path      string
 	prompt                 bool
 	timeout                time.Duration
+	answer                 string
 	keep                   bool
 }
 
@@ -42,7 +44,7 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run --task TEXT",
 		Short: "Run one evaluation on this machine, without a server",
 		Long: `Run one evaluation on this machine, without a server: a coordinator in memory and one runner, the same code as
-everywhere else. The agent runs as you, with your logins. Ctrl-C ends the run.
+everywhere else. The agent runs as you, with your logins. What it asks a person you are asked. Ctrl-C ends the run.
 
 Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 		Example: `  everdict run --task "Create ok.txt with the text done" --test "grep -q done ok.txt"
@@ -77,7 +79,9 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 			if o.Log, err = a.logger(); err != nil {
 				return err
 			}
-			o.Drive = func(ctx context.Context, c *client.Client) (int, error) { return a.drive(ctx, c, req, spec) }
+			o.Drive = func(ctx context.Context, c *client.Client) (int, error) {
+				return a.drive(ctx, c, req, spec, &answers{given: r.answer, input: bufio.NewReader(a.in)})
+			}
 			if a.hooks.RunLocal == nil {
 				return errNoHook(cmd)
 			}
@@ -106,6 +110,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 	f.StringArrayVar(&r.setup, "setup", nil, "command that prepares the repository; may be given several times")
 	f.BoolVar(&r.prompt, "prompt", false, "no repository: the task is a question, its answer is graded")
 	f.DurationVar(&r.timeout, "timeout", protocol.DefaultTimeoutSec*time.Second, "how long the agent may take")
+	f.StringVar(&r.answer, "answer", "", "yes or no to whatever the agent asks a person; without it a terminal is asked, and where there is none it is no")
 	f.BoolVar(&r.keep, "keep", false, "leave the agent's directory on the disk")
 	config.Bind(f, a.schema, append([]string{config.LogLevel, config.LogFormat}, sandboxKeys...)...)
 	f.Lookup("log-level").DefValue = "error"
@@ -115,7 +120,7 @@ Exit codes: 0 passed, 1 did not pass, 2 could not be measured.`,
 }
 
 // drive is the part of a local run that is the same as with a server.
-func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequest, spec *protocol.HarnessSpec) (int, error) {
+func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequest, spec *protocol.HarnessSpec, by *answers) (int, error) {
 	if spec != nil {
 		body, err := json.Marshal(spec)
 		if err != nil {
@@ -129,7 +134,7 @@ func (a *app) drive(ctx context.Context, c *client.Client, req *protocol.RunRequ
 	if err != nil {
 		return exitError, localAdvice(err, req.Harness)
 	}
-	p := a.startProgress(ctx, c, run.ID)
+	p := a.startProgress(ctx, c, run.ID, by)
 	done, err := c.Watch(ctx, run.ID, p.observe)
 	p.stop()
 	if err != nil {
@@ -186,6 +191,9 @@ func (r *runFlags) request(cmd *cobra.Command) (*protocol.RunRequest, *protocol.
 	}
 	if r.timeout <= 0 {
 		return nil, nil, &usageError{cmd, "--timeout: want more than 0"}
+	}
+	if r.answer != "" && r.answer != "yes" && r.answer != "no" {
+		return nil, nil, &usageError{cmd, fmt.Sprintf("--answer is yes or no, not %q", r.answer)}
 	}
 	for _, p := range r.params {
 		key, value, found := strings.Cut(p, "=")

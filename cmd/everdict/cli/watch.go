@@ -15,7 +15,7 @@ import (
 // watch waits for a run and shows meanwhile how it goes. When a signal ends the
 // watching, the run goes on and the error says so.
 func (a *app) watch(ctx context.Context, c *client.Client, id string) (*protocol.Run, error) {
-	p := a.startProgress(ctx, c, id)
+	p := a.startProgress(ctx, c, id, nil)
 	run, err := c.Watch(ctx, id, p.observe)
 	p.stop()
 	if err != nil {
@@ -62,6 +62,9 @@ type progress struct {
 	reasons chan string
 	// asking ends the question that is under way.
 	asking context.CancelFunc
+	// answers, of a local run, answer what its agent asks; said is what they say.
+	answers *answers
+	said    chan string
 
 	status protocol.Status
 	total  int64
@@ -82,11 +85,12 @@ const (
 	sayAgain = 30 * time.Second
 )
 
-func (a *app) startProgress(ctx context.Context, c *client.Client, id string) *progress {
+// startProgress shows a run; by, unless nil, answers what it asks.
+func (a *app) startProgress(ctx context.Context, c *client.Client, id string, by *answers) *progress {
 	p := &progress{
 		a: a, ctx: ctx, client: c, id: id, events: make(chan protocol.LiveEvent), done: make(chan struct{}),
 		live: a.isTerminal(a.err) && a.getenv("TERM") != "dumb", began: a.now(),
-		reasons: make(chan string), asking: func() {},
+		reasons: make(chan string), asking: func() {}, answers: by, said: make(chan string),
 	}
 	a.contact.watch()
 	p.wg.Go(p.run)
@@ -112,6 +116,8 @@ func (p *progress) run() {
 			p.take(e)
 		case reason := <-p.reasons:
 			p.waits(reason)
+		case text := <-p.said:
+			p.line(text)
 		case <-tick.C:
 			p.line(p.a.contact.news(p.client.BaseURL()))
 			p.draw()
@@ -142,6 +148,8 @@ func (p *progress) take(e protocol.LiveEvent) {
 		p.ask()
 	}
 	switch {
+	case p.status == protocol.StatusSuspended && p.answers != nil:
+		go p.answer(p.answers) // it may read from a terminal for ever
 	case p.a.quiet:
 	case p.status == protocol.StatusSuspended:
 		p.clear()
@@ -214,8 +222,8 @@ func (p *progress) question() string {
 }
 
 func (p *progress) draw() {
-	if !p.live || p.a.quiet {
-		return
+	if !p.live || p.a.quiet || p.answers != nil && p.status == protocol.StatusSuspended {
+		return // a person types there
 	}
 	status := p.status
 	if status == "" {
