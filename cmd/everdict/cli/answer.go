@@ -36,15 +36,14 @@ func (p *progress) answer(by *answers) {
 		given, comment = "no", "nobody is there to ask"
 		p.say("nobody is there to ask: give --answer yes or no, or run it in a terminal")
 	}
+	p.say(fmt.Sprintf("the agent waits for %s: answered %s", question, given)) // afterwards the run may be over
 	decide := p.client.Reject
 	if given == "yes" {
 		decide = p.client.Approve
 	}
 	if _, err := decide(p.ctx, p.id, protocol.Decision{Comment: comment}); err != nil {
 		p.say("the answer was not taken: " + err.Error())
-		return
 	}
-	p.say(fmt.Sprintf("the agent waited for %s: answered %s", question, given))
 }
 
 // say has the goroutine that draws say something; when it has ended nobody hears it.
