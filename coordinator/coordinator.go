@@ -182,7 +182,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	if err := c.runs.Bind(ctx, c.queue); err != nil {
 		return nil, err
 	}
-	if c.fleet = c.launch(checker, name); c.fleet != nil {
+	if c.fleet = c.launch(checker, runtimes, name); c.fleet != nil {
 		c.runs.OnLaunch(c.fleet)
 	}
 	// Before the first runner is back: the queue does not keep the limits of pools.

@@ -140,7 +140,7 @@ func probers(openers map[string]fleet.Opener, identity string) map[string]regist
 }
 
 // launch makes the fleet; nil if nothing is launched.
-func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Fleet {
+func (c *Coordinator) launch(checker fleet.Checker, runtimes *registry.Runtimes, identity string) *fleet.Fleet {
 	l := &c.cfg.Launch
 	if l.URL == "" {
 		// No cluster could find the coordinator; its own machine can.
@@ -151,7 +151,7 @@ func (c *Coordinator) launch(checker fleet.Checker, identity string) *fleet.Flee
 		checker.Openers = map[string]fleet.Opener{protocol.RuntimeLocal: own}
 	}
 	return fleet.New(fleet.Config{
-		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Checker: checker, Coordinator: identity, URL: l.URL,
+		Queue: c.queue, Runs: launches{c.runs}, Runners: c.runners, Versions: runtimes.Specs, Checker: checker, Coordinator: identity, URL: l.URL,
 		Bind:  func(unit, job string) { c.gateway.BindUnit(unit, job) },
 		Pool:  func(workspace, runtime string) string { return run.RuntimePool(workspace, runtime).String() },
 		Grace: l.Grace, PendingTimeout: l.PendingTimeout, Deliver: l.Deliver, Log: c.log,

@@ -102,16 +102,6 @@ func (l *look) beginRemoval(ctx context.Context, u seen) {
 	})
 }
 
-// launchesOn says whether a unit is being launched on a cluster.
-func (p *pool) launchesOn(c *cluster) bool {
-	for _, u := range p.launching {
-		if u.on == c {
-			return true
-		}
-	}
-	return false
-}
-
 // callsEnded takes in how launches and removals ended.
 func (p *pool) callsEnded(ctx context.Context) {
 	p.mu.Lock()
@@ -156,18 +146,17 @@ func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 		if end.refused != nil && handed {
 			p.revoked[end.unit] = &revocation{failure: *end.refused, on: was.on}
 		}
-		p.launched[end.unit] = launched{was.Unit, p.cfg.Now()}
+		p.launched[end.unit] = launched{was.Unit, was.on, p.cfg.Now()}
 	}
 }
 
 func (p *pool) removalEnded(ctx context.Context, end callEnd) {
 	was := p.removing[end.unit]
 	delete(p.removing, end.unit)
-	current := len(p.clusters) > 0 && was.on == p.clusters[len(p.clusters)-1]
 	switch {
 	case ctx.Err() != nil:
 		return
-	case end.err != nil && !current:
+	case end.err != nil && was.on != p.latest:
 		p.log.Warn("unit could not be removed from the cluster of an earlier version", "unit", end.unit, "err", end.err)
 	case end.err != nil && was.began.Before(p.failedAt):
 		p.log.Debug("removal failed with the others", "unit", end.unit, "err", end.err)

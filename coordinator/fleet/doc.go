@@ -68,6 +68,21 @@
 //	ended      -                                    the result in its output, else what the cluster says
 //	gone       by itself                            its time runs out
 //
+// # Where earlier versions were
+//
+// Units carry the name of their runtime and no version, so that whoever looks at a place,
+// an address and a namespace, sees those of every version that had it. A version at another
+// place becomes the one that is launched on, and the place before it keeps a client
+// (earlier.go): its units go on, are swept as all others are, and the client goes when there
+// are none. After a start the places of the versions that are stored are asked in the same
+// way. One that does not answer holds up nothing:
+//
+//	asked      the first time, and as long as it answers, a look waits 2 s for it
+//	is silent  its units are not seen; no look waits, and it is asked again with a backoff
+//	           that ends at MaxBackoff. A run that waits may get a second unit meanwhile:
+//	           the queue gives it to one of them, and the other is swept
+//	answers    its units are seen again; none: the client goes
+//
 // # Who may decide
 //
 // The queue alone says which attempt stands; a unit gives no right to anything. A lease

@@ -63,7 +63,7 @@ type Runners interface {
 	CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error)
 }
 
-// Config of a Fleet. All but the durations, Now and Log are required.
+// Config of a Fleet. All but Versions, the durations, Now and Log are required.
 type Config struct {
 	Queue   Queue
 	Runs    Runs
@@ -73,6 +73,9 @@ type Config struct {
 	Bind func(unit, job string)
 	// Pool is the name of a runtime's pool in the queue.
 	Pool func(workspace, runtime string) string
+	// Versions are all versions of a runtime, the latest last: units may have been left
+	// where an earlier one had them. nil: nothing is looked for there after a start.
+	Versions func(ctx context.Context, workspace, runtime string) ([]protocol.RuntimeSpec, error)
 	// Checker has the openers by kind of runtime. The runners of other kinds are not
 	// launched.
 	Checker
@@ -99,6 +102,14 @@ type Config struct {
 	Backoff, MaxBackoff time.Duration
 	Now                 func() time.Time
 	Log                 *slog.Logger
+}
+
+// delay is the pause after so many failures in a row before another one.
+func (c *Config) delay(failures int) time.Duration {
+	if failures >= 16 {
+		return c.MaxBackoff
+	}
+	return min(c.MaxBackoff, c.Backoff<<failures)
 }
 
 // Fleet launches for every runtime whose kind has an Opener.

@@ -31,9 +31,13 @@ type pool struct {
 	calls                    sync.WaitGroup
 	launchWidth, removeWidth chan struct{}
 
-	// clusters that units may be on; the last is launched on. The others had earlier
-	// versions of the runtime, and go when they have no unit.
-	clusters []*cluster
+	// latest is the cluster that is launched on; nil: its client is to be made. earlier are
+	// the other places that units may be at; sought says that those of stored versions are
+	// among them, and seek is when these are read again.
+	latest  *cluster
+	earlier []*earlier
+	sought  bool
+	seek    time.Time
 	// launching and removing are units of which this goes on, and launched those that a
 	// list need not show yet, by name.
 	launching map[string]launching
@@ -42,6 +46,8 @@ type pool struct {
 	marks     map[string]*marks
 	// revoked are the units whose attempts end when they are gone.
 	revoked map[string]*revocation
+	// unseen are the units that held leases at the last look and were not there.
+	unseen map[string]bool
 	// holders are the units of the runners that hold leases, by runner; "" is one that
 	// nobody launched.
 	holders map[string]string
@@ -54,17 +60,36 @@ type pool struct {
 	failedAt, notBefore time.Time
 }
 
-// cluster is a provider that is being watched.
+// cluster is a provider, and its watch.
 type cluster struct {
 	Provider
 	spec *protocol.RuntimeSpec
-	stop context.CancelFunc
-	over chan struct{} // closed when Watch has returned
-	err  error         // why, once over is closed
+	stop context.CancelFunc // nil: it is not watched
+	over chan struct{}      // closed when Watch has returned
+	err  error              // why, once over is closed
+}
+
+// lost says that the watch has ended by itself.
+func (c *cluster) lost() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the watch.
+func (c *cluster) end() {
+	if c.stop != nil {
+		c.stop()
+		<-c.over
+	}
 }
 
 type launched struct {
 	Unit
+	on *cluster
 	at time.Time
 }
 
@@ -121,11 +146,14 @@ const settle = 20 * time.Millisecond
 func (p *pool) run(ctx context.Context) {
 	defer func() {
 		p.calls.Wait()
-		for _, c := range p.clusters {
-			c.stop()
-			<-c.over
+		if p.latest != nil {
+			p.latest.end()
 		}
-		p.clusters = nil
+		for _, e := range p.earlier {
+			if e.on != nil {
+				e.on.end()
+			}
+		}
 	}()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -151,21 +179,32 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	p.mu.Lock()
 	spec := p.spec
 	p.mu.Unlock()
-	if n := len(p.clusters); n > 0 {
-		c := p.clusters[n-1]
-		select {
-		case <-c.over:
-			p.drop(c)
+	if c := p.latest; c != nil {
+		switch {
+		case c.lost():
+			p.retire(true)
 			if c.err != nil {
 				return nil, c.err
 			}
+		case c.spec == spec || sameCluster(c.spec, spec):
+			c.spec = spec
+			return c, nil
 		default:
-			if c.spec == spec || sameCluster(c.spec, spec) {
-				c.spec = spec
-				return c, nil
-			}
+			p.retire(false)
 		}
 	}
+	c, err := p.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	p.watch(ctx, c)
+	p.latest = c
+	p.merge()
+	return c, nil
+}
+
+// open makes the client of a version.
+func (p *pool) open(ctx context.Context, spec *protocol.RuntimeSpec) (*cluster, error) {
 	opener := p.cfg.Openers[spec.Kind]
 	if opener == nil {
 		return nil, fmt.Errorf("runners of kind %s are not launched", spec.Kind)
@@ -174,45 +213,36 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	watching, stop := context.WithCancel(ctx)
-	c := &cluster{Provider: provider, spec: spec, stop: stop, over: make(chan struct{})}
-	go func() {
-		defer close(c.over)
-		labelled(watching, "watch", func(ctx context.Context) { c.err = provider.Watch(ctx, p.kick) })
-		p.kick()
-	}()
-	p.clusters = append(p.clusters, c)
-	return c, nil
+	return &cluster{Provider: provider, spec: spec}, nil
 }
 
-// drop gives up a cluster's client.
-func (p *pool) drop(c *cluster) {
-	c.stop()
-	<-c.over
-	for i := range p.clusters {
-		if p.clusters[i] == c {
-			p.clusters = append(p.clusters[:i], p.clusters[i+1:]...)
-			return
-		}
+// watch begins to watch a cluster, unless it was begun before.
+func (p *pool) watch(ctx context.Context, c *cluster) {
+	if c.stop != nil {
+		return
 	}
+	watching, stop := context.WithCancel(ctx)
+	c.stop, c.over = stop, make(chan struct{})
+	go func() {
+		defer close(c.over)
+		labelled(watching, "watch", func(ctx context.Context) { c.err = c.Watch(ctx, p.kick) })
+		p.kick()
+	}()
 }
 
 // failed notes that the cluster did not do what it was asked to, and when it is asked
 // again.
 func (p *pool) failed(action string, err error) {
-	delay := p.cfg.MaxBackoff
-	if p.failures < 16 {
-		delay = min(delay, p.cfg.Backoff<<p.failures)
-	}
+	delay := p.cfg.delay(p.failures)
 	p.failures++
 	p.failedAt = p.cfg.Now()
 	p.notBefore = p.failedAt.Add(delay)
 	p.log.Warn("cluster failed", "action", action, "err", err, "again in", delay)
 	p.say(fmt.Sprintf("cannot %s: %s; trying again every %v or sooner", action, protocol.Clip(err.Error(), 400), p.cfg.MaxBackoff))
 	var auth *AuthError
-	if n := len(p.clusters); errors.As(err, &auth) && n > 0 {
+	if errors.As(err, &auth) && p.latest != nil {
 		// The next client is made with what the secret is by then.
-		p.drop(p.clusters[n-1])
+		p.retire(true)
 	}
 }
 

@@ -44,6 +44,8 @@ type look struct {
 	resumed []wanted
 	// answered are the clusters that have said what they have.
 	answered map[*cluster]bool
+	// unheard: the place of an earlier version does not answer, or has not yet.
+	unheard bool
 	// over are the units to remove.
 	over []seen
 	// full says that there is no slot left; empty: there is.
@@ -68,7 +70,7 @@ func (u *seen) mayRun() bool {
 func (p *pool) pass(ctx context.Context) time.Duration {
 	p.callsEnded(ctx)
 	now := p.cfg.Now()
-	if wait := p.notBefore.Sub(now); wait > 0 && len(p.clusters) == 0 {
+	if wait := p.notBefore.Sub(now); wait > 0 && p.latest == nil {
 		return wait
 	}
 	current, err := p.current(ctx)
@@ -76,6 +78,7 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		p.failed("reach its cluster", err)
 		return p.notBefore.Sub(now)
 	}
+	p.findEarlier(ctx)
 	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
 		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
 	if err := l.see(ctx, current); err != nil {
@@ -112,32 +115,22 @@ func (l *look) due(at time.Time) { l.next = min(l.next, at.Sub(l.now)) }
 
 // see reads the units that are there.
 func (l *look) see(ctx context.Context, current *cluster) error {
-	for _, c := range append([]*cluster(nil), l.clusters...) {
-		bounded, cancel := context.WithTimeout(ctx, callBound)
-		units, err := c.List(bounded)
-		cancel()
-		if err != nil && c == current {
-			return err
-		}
-		if err != nil {
-			l.log.Warn("cluster of an earlier version does not answer", "version", c.spec.Version, "err", err)
-			continue
-		}
-		l.answered[c] = true
-		for _, u := range units {
-			l.units[u.Name] = seen{u, c, true}
-			delete(l.launched, u.Name)
-		}
-		if len(units) == 0 && c != current && !l.launchesOn(c) {
-			l.drop(c)
-		}
+	l.askEarlier(ctx)
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	units, err := current.List(bounded)
+	cancel()
+	if err != nil {
+		return err
 	}
+	l.answered[current] = true
+	l.show(current, units)
+	l.hearEarlier(ctx)
 	for name, u := range l.launched {
 		if l.now.Sub(u.at) > listLag {
 			delete(l.launched, name)
 			continue
 		}
-		l.units[name] = seen{u.Unit, current, false}
+		l.units[name] = seen{u.Unit, u.on, false}
 	}
 	for name, u := range l.launching {
 		if _, there := l.units[name]; !there {
@@ -156,6 +149,19 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 		}
 	}
 	return nil
+}
+
+// show takes units for those that are there. What the latest version's cluster shows comes
+// first.
+func (l *look) show(c *cluster, units []Unit) {
+	for _, u := range units {
+		if _, there := l.units[u.Name]; !there {
+			l.units[u.Name] = seen{u, c, true}
+		}
+		if l.launched[u.Name].on == c {
+			delete(l.launched, u.Name)
+		}
+	}
 }
 
 // ask reads what the queue wants, and where the jobs of units stand. It comes after
@@ -233,16 +239,22 @@ func (l *look) judge(ctx context.Context, current *cluster) {
 		}
 	}
 	// A runner of ours that holds a lease, and whose unit is not there any more.
+	unseen := map[string]bool{}
 	for _, h := range l.demand.Leases {
 		if unit := l.holders[h.Runner]; unit != "" && !held[h.Job] {
 			if r := l.revoked[unit]; r != nil {
 				l.gone(ctx, h, unit, r)
 				continue
 			}
+			unseen[unit] = true
 			gone := Trouble{Cause: CauseEvicted, Message: "it is not on the cluster any more"}
+			if l.unheard {
+				gone = Trouble{Cause: CauseNodeLost, Message: "the place of an earlier version of the runtime, where it may be, does not answer"}
+			}
 			l.cfg.Runs.Foretell(h.Job, h.Attempt, failure(&Unit{Name: unit}, &gone, Needs{}, false))
 		}
 	}
+	l.unseen = unseen
 }
 
 func (p *pool) mark(unit string) *marks {
@@ -269,7 +281,7 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	case u.State == Ended && t == nil:
 		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
 	case t == nil || !t.Final && u.State != Ended:
-		if m := l.mark(u.Name); m.foretold { // what was wrong has passed
+		if m := l.mark(u.Name); m.foretold || l.unseen[u.Name] { // what was wrong has passed
 			m.foretold = false
 			l.cfg.Runs.Foretell(u.Job, job.Attempt, protocol.Failure{})
 		}

@@ -1,10 +1,12 @@
 package fleet_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -23,7 +25,8 @@ type world struct {
 	t       *testing.T
 	cluster *fleettest.Cluster
 	limit   lease.Limit
-	spec    protocol.RuntimeSpec // what version registers
+	spec    protocol.RuntimeSpec          // what version registers
+	places  map[string]*fleettest.Cluster // by server; the others are at cluster
 	f       *fleet.Fleet
 	stop    func()
 
@@ -40,6 +43,8 @@ type world struct {
 	handed   []string          // the units that were given payloads
 	unhanded error             // why none is
 	unsized  error             // why no run can have one
+	versions []protocol.RuntimeSpec
+	log      bytes.Buffer // warnings and errors; slog writes one at a time
 }
 
 // slowLaunch is less than what one call of a cluster may take.
@@ -73,27 +78,37 @@ func inWorldOf(t *testing.T, limit lease.Limit, spec protocol.RuntimeSpec, test 
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, limit: limit, spec: spec, jobs: map[string]*job{}, bound: map[string]string{}, cluster: fleettest.NewCluster(fleettest.Config{
-			Container: func(ctx context.Context, c fleettest.Container) (int, *fleet.Trouble) {
-				<-ctx.Done()
-				return 143, nil
-			},
-		})}
+		w := &world{t: t, limit: limit, spec: spec, jobs: map[string]*job{}, bound: map[string]string{}, cluster: newCluster(), places: map[string]*fleettest.Cluster{}}
 		w.begin()
 		test(t, w)
 		w.stop()
 		w.cluster.Close()
+		for _, c := range w.places {
+			c.Close()
+		}
 	})
+}
+
+// newCluster has containers that run until they are ended.
+func newCluster() *fleettest.Cluster {
+	return fleettest.NewCluster(fleettest.Config{Container: func(ctx context.Context, _ fleettest.Container) (int, *fleet.Trouble) {
+		<-ctx.Done()
+		return 143, nil
+	}})
 }
 
 // begin starts a life of the fleet; stop ends it and keeps the cluster.
 func (w *world) begin() {
 	w.f = fleet.New(fleet.Config{
-		Queue: w, Runs: w, Runners: w, Checker: fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: w.cluster}},
+		Queue: w, Runs: w, Runners: w, Checker: fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: placed{w.cluster, w}}}, Versions: w.stored,
 		Pool: func(workspace, runtime string) string { return workspace + "/" + runtime }, Coordinator: "crd", URL: "http://here",
-		Grace: grace, PendingTimeout: pending, Bind: w.bind,
+		Grace: grace, PendingTimeout: pending, Bind: w.bind, Log: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	w.version("1.0.0")
+	latest := "1.0.0"
+	if n := len(w.versions); n > 0 {
+		latest = w.versions[n-1].Version
+	}
+	w.version(latest)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.f.Run(ctx) }()
@@ -110,7 +125,35 @@ func (w *world) begin() {
 func (w *world) version(v string) {
 	spec, slots := w.spec, w.limit.MaxConcurrent
 	spec.Kind, spec.ID, spec.Version, spec.MaxConcurrent = protocol.RuntimeK8s, "prod", v, &slots
+	w.mu.Lock()
+	w.versions = append(slices.DeleteFunc(w.versions, func(s protocol.RuntimeSpec) bool { return s.Version == v }), spec)
+	w.mu.Unlock()
 	w.f.RuntimeChanged("default", &spec)
+}
+
+// stored is fleet.Config.Versions.
+func (w *world) stored(context.Context, string, string) ([]protocol.RuntimeSpec, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.versions), nil
+}
+
+// placed opens the cluster that a version names.
+type placed struct {
+	*fleettest.Cluster
+	w *world
+}
+
+// Open implements fleet.Opener.
+func (o placed) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
+	return cmp.Or(o.w.places[t.Spec.Server], o.Cluster).Open(ctx, t)
+}
+
+// moveTo makes a new place that of the versions that are registered from now on.
+func (w *world) moveTo(server string) *fleettest.Cluster {
+	c := newCluster()
+	w.places[server], w.spec.Server = c, server
+	return c
 }
 
 // bind is fleet.Config.Bind.
@@ -190,9 +233,11 @@ func (w *world) told(list *[]told) []told {
 }
 
 // units are the names of those that are there.
-func (w *world) units() []string {
+func (w *world) units() []string { return unitsOf(w.cluster) }
+
+func unitsOf(c *fleettest.Cluster) []string {
 	names := []string{}
-	for _, u := range w.cluster.Units() {
+	for _, u := range c.Units() {
 		names = append(names, u.Name)
 	}
 	return names

@@ -294,6 +294,23 @@ func (r *Runtimes) Get(ctx context.Context, workspace, id, version string) (*pro
 	return decode[protocol.RuntimeSpec](d)
 }
 
+// Specs are all versions of a runtime, the latest last; none if it is unknown.
+func (r *Runtimes) Specs(ctx context.Context, workspace, id string) ([]protocol.RuntimeSpec, error) {
+	versions, err := r.versions(ctx, runtimes, workspace, id)
+	if err != nil {
+		return nil, err
+	}
+	var all []protocol.RuntimeSpec
+	for i := range versions {
+		spec, err := decode[protocol.RuntimeSpec](&versions[i])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *spec)
+	}
+	return all, nil
+}
+
 // SetTags replaces the tags of a version.
 func (r *Runtimes) SetTags(ctx context.Context, workspace, id, version string, t protocol.Tags) (protocol.Tagged, error) {
 	return r.tag(ctx, runtimes, "runtime", workspace, id, version, t)

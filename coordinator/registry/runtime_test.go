@@ -79,6 +79,18 @@ func TestRuntimeLimitsFollowTheLatest(t *testing.T) {
 		}
 	}
 	all.Wait()
+	specs, err := r.Specs(t.Context(), "w", "pool")
+	if err != nil || len(specs) != 20 {
+		t.Fatalf("%d versions, %v, want 20", len(specs), err)
+	}
+	for i, s := range specs {
+		if want := fmt.Sprintf("1.%d.0", i+1); s.Version != want || *s.MaxConcurrent != i+1 {
+			t.Errorf("version %d is %s for %d runs, want %s for %d", i, s.Version, *s.MaxConcurrent, want, i+1)
+		}
+	}
+	if specs, err := r.Specs(t.Context(), "w", "unknown"); err != nil || len(specs) != 0 {
+		t.Errorf("an unknown runtime has the versions %v, %v, want none", specs, err)
+	}
 	want := map[string]int{"w/pool": 20, "v/pool": 20}
 	if d := cmp.Diff(want, told); d != "" {
 		t.Errorf("limits after the race (-want +got):\n%s", d)

@@ -26,6 +26,7 @@ type Cluster struct {
 	mu       sync.Mutex
 	units    map[string]*unit // by coordinator and name
 	down     error            // what every call answers
+	silent   bool             // calls wait for the end of their context
 	refuse   error            // what calls that change something answer; lists do not know
 	refused  int
 	kept     error // what removals answer
@@ -33,6 +34,7 @@ type Cluster struct {
 	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
 	watches  int
+	asked    int // calls
 	launches int
 	running  sync.WaitGroup
 }
@@ -106,6 +108,28 @@ func (c *Cluster) Down(err error) {
 	c.down = err
 	c.mu.Unlock()
 	c.changed()
+}
+
+// Silence makes calls wait for the end of their context, as of an address that swallows
+// packets, until it is called with false.
+func (c *Cluster) Silence(yes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = yes
+}
+
+// Asked is how many calls there were.
+func (c *Cluster) Asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// Watchers is how many clients watch.
+func (c *Cluster) Watchers() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.watchers)
 }
 
 // Refuse makes calls that change something fail with err until it is called with nil,
@@ -267,6 +291,12 @@ func (p *provider) lock(ctx context.Context) error {
 		return err
 	}
 	p.c.mu.Lock()
+	p.c.asked++
+	if p.c.silent {
+		p.c.mu.Unlock()
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if err := p.c.down; err != nil {
 		p.c.mu.Unlock()
 		return err

@@ -1,0 +1,236 @@
+package fleet_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/everdict/everdict/coordinator/fleet"
+	"github.com/everdict/everdict/coordinator/fleet/fleettest"
+	"github.com/everdict/everdict/lease"
+)
+
+func (w *world) wantUnitsOf(c *fleettest.Cluster, what string, want ...string) {
+	w.t.Helper()
+	if got := unitsOf(c); !slices.Equal(got, want) {
+		w.t.Errorf("%s: units %q, want %q", what, got, want)
+	}
+}
+
+// logged is how many warnings have some words in them. The fleet must not run.
+func (w *world) logged(words string) (n int) {
+	for line := range strings.Lines(w.log.String()) {
+		if strings.Contains(line, words) {
+			n++
+		}
+	}
+	return n
+}
+
+const unheard = "place of an earlier version does not answer"
+
+// The units that a coordinator has left where an earlier version had them are its own
+// after a restart, too.
+func TestARestartFindsWhereEarlierVersionsWere(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b", "run_c")
+		w.taken("run_a")
+		w.taken("run_b")
+		w.stop()
+		now := w.moveTo("b")
+		w.version("2.0.0") // as if just before the end
+		w.move("run_b", settled)
+		w.begin()
+		w.submit(fleet.Needs{}, "run_d")
+		w.pass(grace - 3*time.Second)
+		w.wantUnits("before the grace is over", unit("run_a", 1), unit("run_b", 1), unit("run_c", 1))
+		w.wantUnitsOf(now, "c is where it was, and not launched twice", unit("run_d", 1))
+		w.pass(3 * time.Second)
+		w.wantUnits("b is swept, a goes on", unit("run_a", 1), unit("run_c", 1))
+		w.taken("run_c")
+		w.taken("run_d")
+		looks, _ := w.f.Looks()
+		w.pass(time.Hour)
+		if n, _ := w.f.Looks(); n-looks > 200 {
+			t.Errorf("%d looks in an hour in which nothing happens, want two a minute", n-looks)
+		}
+		if all := append(w.told(&w.foretold), append(w.told(&w.ended), w.told(&w.unplaced)...)...); len(all) > 0 {
+			t.Errorf("told %+v of runs that go on, want nothing", all)
+		}
+		if n := w.cluster.Watchers(); n != 1 {
+			t.Errorf("%d clients watch the earlier place while units are there, want 1", n)
+		}
+		w.move("run_a", settled)
+		w.move("run_c", settled)
+		w.pass(grace + time.Second)
+		w.wantUnits("when all are over")
+		if n := w.cluster.Watchers(); n != 0 {
+			t.Errorf("%d clients watch the earlier place when nothing is there, want none", n)
+		}
+		w.wantUnitsOf(now, "the latest version's goes on", unit("run_d", 1))
+		asked := w.cluster.Asked()
+		w.pass(time.Hour)
+		if n := w.cluster.Asked() - asked; n != 0 {
+			t.Errorf("an earlier place where nothing is was asked %d times in an hour, want never", n)
+		}
+	})
+}
+
+// A place that cannot be reached is said once, asked again ever less often, and holds up
+// nothing.
+func TestAnEarlierPlaceThatIsAway(t *testing.T) {
+	for name, away := range map[string]func(c *fleettest.Cluster, yes bool){
+		"refuses": func(c *fleettest.Cluster, yes bool) { c.Down(unless(!yes, errors.New("connection refused"))) },
+		"forbids": func(c *fleettest.Cluster, yes bool) {
+			c.Down(unless(!yes, &fleet.AuthError{Credential: "authSecret old", Err: errors.New("403")}))
+		},
+		"silent": (*fleettest.Cluster).Silence,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+				w.submit(fleet.Needs{}, "run_a", "run_b")
+				w.taken("run_a")
+				w.taken("run_b")
+				w.stop()
+				now := w.moveTo("b")
+				w.version("2.0.0")
+				w.move("run_b", settled)
+				away(w.cluster, true)
+				asked := w.cluster.Asked()
+				w.begin()
+				w.pass(2 * time.Second)
+				for i := range 3 { // while it is asked
+					id := fmt.Sprintf("run_c%d", i)
+					w.submit(fleet.Needs{}, id)
+					w.wantWhy(id, "is running")
+					w.taken(id)
+				}
+				w.pass(time.Hour)
+				w.wantUnitsOf(now, "the latest version's go on", unit("run_c0", 1), unit("run_c1", 1), unit("run_c2", 1))
+				if n := w.cluster.Asked() - asked; n < 30 || n > 80 {
+					t.Errorf("asked %d times in an hour, want about one a minute", n)
+				}
+				if all := w.told(&w.foretold); len(all) == 0 || !strings.Contains(all[len(all)-1].Message, "does not answer") {
+					t.Errorf("foretold %+v, want that nobody knows", all)
+				}
+				away(w.cluster, false)
+				w.pass(time.Minute + grace + 2*time.Second)
+				w.wantUnits("when it is back", unit("run_a", 1))
+				if all := w.told(&w.foretold); all[len(all)-1].run != "run_a" || all[len(all)-1].Reason != "" {
+					t.Errorf("foretold %+v, want it taken back", all)
+				}
+				w.move("run_a", settled)
+				w.pass(grace + time.Second)
+				w.wantUnits("when all are over")
+				if n := w.cluster.Watchers(); n != 0 {
+					t.Errorf("%d clients watch it when nothing is there, want none", n)
+				}
+				w.stop()
+				if n := w.logged(unheard); n != 1 {
+					t.Errorf("said %d times that it is away, want once:\n%s", n, w.log.String())
+				}
+				w.begin()
+			})
+		})
+	}
+}
+
+func unless(no bool, err error) error {
+	if no {
+		return nil
+	}
+	return err
+}
+
+// Versions at one place have one client, however many units there are, and whether they
+// follow each other before a restart or after it.
+func TestVersionsAtOnePlaceHaveOneClient(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a", "run_b")
+		w.taken("run_a")
+		for i := range 5 {
+			w.spec.Image = fmt.Sprintf("runner:%d", i)
+			w.version(fmt.Sprintf("1.%d.0", i+1))
+			w.pass(time.Second)
+		}
+		if n := w.cluster.Watchers(); n != 1 {
+			t.Errorf("%d clients watch after six versions at one place, want 1", n)
+		}
+		w.stop()
+		w.begin()
+		if n := w.cluster.Watchers(); n != 1 {
+			t.Errorf("%d clients watch after a restart, want 1", n)
+		}
+		w.wantUnits("they go on", unit("run_a", 1), unit("run_b", 1))
+		other := w.moveTo("b") // and back
+		w.version("2.0.0")
+		w.pass(time.Second)
+		w.submit(fleet.Needs{}, "run_c")
+		w.taken("run_c")
+		w.spec.Server = ""
+		w.version("3.0.0")
+		w.pass(time.Second)
+		if n, o := w.cluster.Watchers(), other.Watchers(); n != 1 || o != 1 {
+			t.Errorf("%d and %d clients watch the two places, want one each", n, o)
+		}
+		w.move("run_a", settled)
+		w.move("run_c", settled)
+		w.pass(grace + time.Second)
+		w.wantUnits("a is over", unit("run_b", 1))
+		w.wantUnitsOf(other, "c is over")
+		if n := other.Watchers(); n != 0 {
+			t.Errorf("%d clients watch the place that was left, want none", n)
+		}
+	})
+}
+
+// Of many places that a runtime has had, those of its last versions are looked at.
+func TestAFewEarlierPlacesAreLookedAt(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
+		w.stop()
+		var all []*fleettest.Cluster
+		for i := range 12 {
+			all = append(all, w.moveTo(fmt.Sprintf("place %d", i)))
+			w.version(fmt.Sprintf("2.%d.0", i))
+		}
+		w.begin()
+		var asked []int
+		for i, c := range all {
+			if c.Asked() > 0 {
+				asked = append(asked, i)
+			}
+		}
+		if want := []int{3, 4, 5, 6, 7, 8, 9, 10, 11}; !slices.Equal(asked, want) {
+			t.Errorf("asked places %v, want %v: the latest and eight before it", asked, want)
+		}
+		w.stop()
+		if w.logged("more places") != 1 {
+			t.Errorf("want it said that there are more:\n%s", w.log.String())
+		}
+		w.begin()
+	})
+}
+
+// A launch that goes on when a version at the same place follows is that version's.
+func TestALaunchThatANewVersionMeets(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.slow = map[string]bool{"run_a": true}
+		w.submit(fleet.Needs{}, "run_a")
+		w.spec.Image = "runner:2"
+		w.version("2.0.0")
+		w.moveTo("b")
+		w.version("3.0.0")
+		w.pass(slowLaunch)
+		w.wantUnits("it is complete", unit("run_a", 1))
+		w.taken("run_a")
+		w.move("run_a", settled)
+		w.pass(grace + time.Second)
+		w.wantUnits("and swept where it is")
+		if n := w.cluster.Watchers(); n != 0 {
+			t.Errorf("%d clients watch the place that was left, want none", n)
+		}
+	})
+}
