@@ -282,5 +282,5 @@ func (l *look) unanswered(e *earlier, err error) {
 	e.units, e.heard = nil, false
 	l.due(e.notBefore)
 	var auth *AuthError
-	e.renew = errors.As(err, &auth) // with what the secret is by then
+	e.renew = e.renew || errors.As(err, &auth) // with what the secret is by then
 }
