@@ -96,6 +96,18 @@ func TestP3_PayloadUnitThatDoesNotBegin(t *testing.T) {
 		"refused when it was given": {before: func(w *world) {
 			w.cluster.Break(&fleet.RefusedError{Cause: fleet.CausePolicy, Message: "no such units"})
 		}, reason: protocol.ReasonStart, class: protocol.ClassConfig, words: "no such units"},
+		"refused, and a newer version follows": {before: func(w *world) {
+			w.cluster.Break(&fleet.RefusedError{Cause: fleet.CausePolicy, Message: "no such units"})
+		}, meanwhile: func(w *world) {
+			w.spec.Image = "runner:2"
+			w.version("2.0.0")
+		}, reason: protocol.ReasonStart, class: protocol.ClassConfig, words: "no such units"},
+		"refused, and a newer version follows elsewhere": {before: func(w *world) {
+			w.cluster.Break(&fleet.RefusedError{Cause: fleet.CausePolicy, Message: "no such units"})
+		}, meanwhile: func(w *world) {
+			w.moveTo("b")
+			w.version("2.0.0")
+		}, reason: protocol.ReasonStart, class: protocol.ClassConfig, words: "no such units"},
 		"the coordinator died in its launch": {before: func(w *world) { w.cluster.Break(away) }, meanwhile: func(w *world) {
 			w.stop()
 			w.cluster.Break(nil)
