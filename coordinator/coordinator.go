@@ -134,7 +134,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	harnesses := registry.New(st, nil)
 	var secrets *secret.Vault
 	openers := clusters(&cfg, c.own, func() *secret.Vault { return secrets })
-	checker := fleet.Checker{Openers: openers, Isolation: cfg.Launch.Isolation, NotLaunched: cfg.Launch.NoMachine}
+	checker := fleet.Checker{Openers: openers, Isolation: cfg.Launch.Isolation, NotLaunched: cfg.Launch.notLaunched()}
 	runtimes := registry.NewRuntimes(registry.RuntimesConfig{Store: st, Probers: probers(openers, name), Check: checker.Spec, NoMachine: cfg.Launch.NoMachine,
 		MissingSecrets: func(ctx context.Context, workspace string, names []string) ([]string, error) {
 			return secrets.MissingNames(ctx, workspace, names)

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,6 +124,20 @@ func (l *Launch) check(cfg *Config) error {
 		}
 	}
 	return nil
+}
+
+// notLaunched are the kinds of runtimes whose runners are not launched.
+func (l *Launch) notLaunched() map[string]fleet.NotLaunched {
+	not := map[string]fleet.NotLaunched{}
+	if l.Machine == nil && l.Openers[protocol.RuntimeLocal] == nil {
+		not[protocol.RuntimeLocal] = fleet.NotLaunched{Where: "on its own machine", Why: cmp.Or(l.NoMachine, "it was not told to")}
+	}
+	if l.URL == "" {
+		cluster := fleet.NotLaunched{Where: "on clusters", Why: "it does not know where they find it",
+			Instead: "start the coordinator with --runner-url, its address as a runner on the cluster reaches it (everdict coordinator --help), or "}
+		not[protocol.RuntimeK8s], not[protocol.RuntimeNomad] = cluster, cluster
+	}
+	return not
 }
 
 // identity is the name under which a coordinator's units are known on clusters.

@@ -128,6 +128,26 @@ func TestF17_ALaunchedRunnerIsTakenAway(t *testing.T) {
 	noUnits(t, c)
 }
 
+// TestP15_NothingIsLaunchedOnClusters: a coordinator that has no address for runners on
+// clusters refuses what only launched runners do, names the flag, and takes the rest.
+func TestP15_NothingIsLaunchedOnClusters(t *testing.T) {
+	t.Parallel()
+	h := house.New(t, house.Quick)
+	for kind, address := range map[string]string{protocol.RuntimeK8s: "", protocol.RuntimeNomad: `"addr":"http://127.0.0.1:1",`} {
+		spec := `{"kind":"` + kind + `","id":"` + kind + `-cluster","version":"1.0.0",` + address + `"image":"runner:1"`
+		for _, field := range []string{`"warm":1`, `"idleSeconds":60`, `"payload":true`} {
+			_, err := h.Client.RegisterRuntime(t.Context(), []byte(spec+","+field+"}"))
+			var p *protocol.Problem
+			if !errors.As(err, &p) || p.Code != protocol.CodeBadRequest || !strings.Contains(p.Message, "it launches none on clusters") || !strings.Contains(p.Hint, "--runner-url") {
+				t.Errorf("%s, %s: %v, want it refused with the flag", kind, field, err)
+			}
+		}
+		if _, err := h.Client.RegisterRuntime(t.Context(), []byte(spec+"}")); err != nil {
+			t.Errorf("%s: %v, want the same version taken without: runners join its pool with a token", kind, err)
+		}
+	}
+}
+
 // TestARunnerIsReadyBeforeItsRun: it takes the run that comes, and the next one has
 // another.
 func TestARunnerIsReadyBeforeItsRun(t *testing.T) {

@@ -266,6 +266,9 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 	k.positive("gpu", s.GPU)
 	k.secret("authSecret", s.AuthSecret)
 	k.secret("kubeconfigSecret", s.KubeconfigSecret)
+	if s.Kind == RuntimeK8s {
+		s.checkAccess(k)
+	}
 	if s.Kind == RuntimeNomad {
 		k.address("addr", s.Addr, true)
 		k.positive("cpuMhzPerCore", s.CPUMHzPerCore)
@@ -295,6 +298,21 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 		if t.Correlate != "" {
 			k.oneOf("traceSource.correlate", t.Correlate, "id", "tag")
 		}
+	}
+}
+
+// checkAccess refuses halves of ways into a Kubernetes cluster, which another way would
+// silently take the place of. A whole way beside one that comes before it is none.
+func (s *RuntimeSpec) checkAccess(k *checker) {
+	switch {
+	case s.AuthSecret != "" && s.Server == "" && s.KubeconfigSecret != "":
+		k.add("authSecret", "is not used beside kubeconfigSecret, which has its own credential: leave it out, or name server and authSecret in place of kubeconfigSecret")
+	case s.AuthSecret != "" && s.Server == "":
+		k.add("authSecret", "is a token for server, which is not there: name server, the address of the cluster's API, or put both into a kubeconfig and name its secret in kubeconfigSecret")
+	case s.AuthSecret == "" && s.Server != "" && s.KubeconfigSecret != "":
+		k.add("server", "is not used beside kubeconfigSecret, which has its own: leave it out, or name server and authSecret in place of kubeconfigSecret")
+	case s.AuthSecret == "" && s.Server != "" && s.Context != "":
+		k.add("server", "would be asked without a credential, and context not be used: name authSecret with server, or leave out server or context")
 	}
 }
 

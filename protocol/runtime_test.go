@@ -68,18 +68,23 @@ func TestP15_RuntimeFaults(t *testing.T) {
 		"an image and a path": {nomad + `"driver":"raw_exec","command":"/job-runner"}`, "image: goes with driver docker"},
 		"an enclosure of none": {`{"kind":"nomad","id":"n","version":"1","addr":"https://n:4646","driver":"raw_exec","command":"/job-runner","runtime":"runsc"}`,
 			"runtime: goes with driver docker"},
-		"a path and an image": {nomad + `"command":"/job-runner"}`, "command: goes with driver raw_exec"},
-		"a driver elsewhere":  {`{"kind":"k8s","id":"x","version":"1","image":"i","driver":"docker"}`, "driver: goes with kind nomad"},
-		"zero":                {nomad + `"maxConcurrent":0}`, "maxConcurrent: want a whole number above 0"},
-		"negative":            {nomad + `"memoryBudgetMb":-1}`, "memoryBudgetMb"},
-		"no CPU":              {nomad + `"cpuBudget":0}`, "cpuBudget"},
-		"too much kept ready": {nomad + `"cpuBudget":1000,"warm":3,"warmSize":{"cpu":400}}`, "warmSize.cpu"},
-		"another kind's":      {nomad + `"nodeSelector":{"a":"b"}}`, "nodeSelector: goes with kind k8s"},
-		"of a cluster":        {`{"kind":"local","id":"x","version":"1","image":"i"}`, "image: goes with kind nomad or k8s"},
-		"ready with payload":  {nomad + `"payload":true,"warm":1}`, "warm: does not go with payload"},
-		"reused with payload": {nomad + `"payload":true,"idleSeconds":1}`, "idleSeconds: does not go with payload"},
-		"capability":          {nomad + `"capabilities":["telepathy"]}`, "telepathy"},
-		"toleration's effect": {`{"kind":"k8s","id":"x","version":"1","image":"i","tolerations":[{"key":"a","effect":"Never"}]}`, "tolerations[0].effect"},
+		"a path and an image":          {nomad + `"command":"/job-runner"}`, "command: goes with driver raw_exec"},
+		"a driver elsewhere":           {`{"kind":"k8s","id":"x","version":"1","image":"i","driver":"docker"}`, "driver: goes with kind nomad"},
+		"zero":                         {nomad + `"maxConcurrent":0}`, "maxConcurrent: want a whole number above 0"},
+		"negative":                     {nomad + `"memoryBudgetMb":-1}`, "memoryBudgetMb"},
+		"no CPU":                       {nomad + `"cpuBudget":0}`, "cpuBudget"},
+		"too much kept ready":          {nomad + `"cpuBudget":1000,"warm":3,"warmSize":{"cpu":400}}`, "warmSize.cpu"},
+		"another kind's":               {nomad + `"nodeSelector":{"a":"b"}}`, "nodeSelector: goes with kind k8s"},
+		"of a cluster":                 {`{"kind":"local","id":"x","version":"1","image":"i"}`, "image: goes with kind nomad or k8s"},
+		"ready with payload":           {nomad + `"payload":true,"warm":1}`, "warm: does not go with payload"},
+		"reused with payload":          {nomad + `"payload":true,"idleSeconds":1}`, "idleSeconds: does not go with payload"},
+		"capability":                   {nomad + `"capabilities":["telepathy"]}`, "telepathy"},
+		"a token for nothing":          {`{"kind":"k8s","id":"x","version":"1","image":"i","authSecret":"T"}`, "authSecret: is a token for server, which is not there: name server"},
+		"a token for a context":        {`{"kind":"k8s","id":"x","version":"1","image":"i","authSecret":"T","context":"c"}`, "name its secret in kubeconfigSecret"},
+		"a token beside a kubeconfig":  {`{"kind":"k8s","id":"x","version":"1","image":"i","authSecret":"T","kubeconfigSecret":"K"}`, "authSecret: is not used beside kubeconfigSecret"},
+		"a server beside a kubeconfig": {`{"kind":"k8s","id":"x","version":"1","image":"i","server":"https://k:6443","kubeconfigSecret":"K","context":"c"}`, "server: is not used beside kubeconfigSecret"},
+		"a server and a context":       {`{"kind":"k8s","id":"x","version":"1","image":"i","server":"https://k:6443","context":"c"}`, "server: would be asked without a credential"},
+		"toleration's effect":          {`{"kind":"k8s","id":"x","version":"1","image":"i","tolerations":[{"key":"a","effect":"Never"}]}`, "tolerations[0].effect"},
 	} {
 		_, err := runtimeSpec(t, row.text)
 		if err == nil || !strings.Contains(err.Error(), row.want) {
@@ -103,9 +108,24 @@ func TestP12_RuntimeFaultsRepeatNoSecret(t *testing.T) {
 	}
 }
 
+// TestRuntimeAccess: ways into a Kubernetes cluster that are whole are taken, also more
+// than one: the first of them counts.
+func TestRuntimeAccess(t *testing.T) {
+	t.Parallel()
+	for _, fields := range []string{
+		`"kubeconfigSecret":"K"`, `"kubeconfigSecret":"K","context":"c"`, `"server":"https://k:6443","authSecret":"T"`, `"server":"http://127.0.0.1:8001"`,
+		`"context":"c"`, `"namespace":"n"`, `"server":"https://k:6443","authSecret":"T","context":"c"`,
+		`"kubeconfigSecret":"K","server":"https://k:6443","authSecret":"T","context":"c"`,
+	} {
+		if _, err := runtimeSpec(t, `{"kind":"k8s","id":"x","version":"1","image":"i",`+fields+`}`); err != nil {
+			t.Errorf("%s: %v, want it taken", fields, err)
+		}
+	}
+}
+
 func TestRuntimeSecrets(t *testing.T) {
 	t.Parallel()
-	s, err := runtimeSpec(t, `{"kind":"k8s","id":"k","version":"1","image":"i","authSecret":"b","kubeconfigSecret":"a","traceSource":{"kind":"otel","endpoint":"http://o","authSecret":"b"}}`)
+	s, err := runtimeSpec(t, `{"kind":"k8s","id":"k","version":"1","image":"i","server":"https://k:6443","authSecret":"b","kubeconfigSecret":"a","traceSource":{"kind":"otel","endpoint":"http://o","authSecret":"b"}}`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,12 +106,16 @@ func (o isolated) Open(ctx context.Context, t Target) (Provider, error) {
 // Lacks implements Featured.
 func (o isolated) Lacks(f Feature) string { return lacks(o.Opener, "of this cluster", f) }
 
+// NotLaunched is where no runners are launched, why, and what to do about it.
+type NotLaunched struct{ Where, Why, Instead string }
+
 // Checker says what units cannot do, before there are any.
 type Checker struct {
 	Openers   map[string]Opener
 	Isolation Isolation
-	// NotLaunched is why runners of kind local are not launched, where they are not.
-	NotLaunched string
+	// NotLaunched says of kinds of runtimes why their runners are not launched; of those that
+	// are not in it, they are.
+	NotLaunched map[string]NotLaunched
 }
 
 // Spec says why the units of a runtime cannot be as its spec says; a 400.
@@ -119,12 +123,12 @@ func (c Checker) Spec(workspace string, spec *protocol.RuntimeSpec) error {
 	if _, err := c.Isolation.Apply(workspace, spec); err != nil {
 		return err
 	}
-	opener := c.Openers[spec.Kind]
-	if opener == nil && spec.Kind == protocol.RuntimeLocal && (spec.Warm > 0 || spec.IdleSeconds > 0 || spec.Payload) {
-		return protocol.BadRequest("runtime %s: warm, idleSeconds and payload are about runners that the coordinator launches, and it launches none on its own machine: %s",
-			spec.ID, cmp.Or(c.NotLaunched, "it was not told to")).
-			WithHint("leave them out: runners that you start yourself are ready as long as they run (everdict pools token create --runtime %s)", spec.ID)
+	if not, none := c.NotLaunched[spec.Kind]; none && (spec.Warm > 0 || spec.IdleSeconds > 0 || spec.Payload) {
+		return protocol.BadRequest("runtime %s: warm, idleSeconds and payload are about runners that the coordinator launches, and it launches none %s: %s",
+			spec.ID, not.Where, not.Why).
+			WithHint("%sleave them out: runners that you start yourself are ready as long as they run (everdict pools token create --runtime %s)", not.Instead, spec.ID)
 	}
+	opener := c.Openers[spec.Kind]
 	if opener == nil || spec.IdleSeconds == 0 {
 		return nil
 	}

@@ -85,7 +85,7 @@ func (plain) Open(context.Context, fleet.Target) (fleet.Provider, error) {
 
 func TestChecker(t *testing.T) {
 	t.Parallel()
-	c := fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: opener{plain{}, ""}, protocol.RuntimeNomad: plain{}}, NotLaunched: "nobody said so"}
+	c := fleet.Checker{Openers: map[string]fleet.Opener{protocol.RuntimeK8s: opener{plain{}, ""}, protocol.RuntimeNomad: plain{}}, NotLaunched: map[string]fleet.NotLaunched{protocol.RuntimeLocal: {Where: "on its own machine", Why: "nobody said so"}, "another": {Where: "there", Why: "it has no address"}}}
 	for name, row := range map[string]struct {
 		kind    string
 		idle    int
@@ -98,6 +98,7 @@ func TestChecker(t *testing.T) {
 		"no network":           {protocol.RuntimeNomad, 0, protocol.NetworkNone, `does not hold network "none"`},
 		"a list of hosts":      {protocol.RuntimeK8s, 0, protocol.NetworkAllowlist, "no list of hosts"},
 		"runners of one's own": {protocol.RuntimeLocal, 0, protocol.NetworkNone, ""},
+		"launched nowhere":     {"another", 10, "", "it launches none there: it has no address (leave"},
 		"used again by nobody": {protocol.RuntimeLocal, 10, "", "it launches none on its own machine: nobody said so"},
 	} {
 		spec := &protocol.RuntimeSpec{Kind: row.kind, ID: "prod", IdleSeconds: row.idle}

@@ -164,7 +164,7 @@ func (s secretNames) Missing(_ context.Context, _ string, names []string) (missi
 func TestMissingSecrets(t *testing.T) {
 	t.Parallel()
 	st := open(t).store
-	spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "k", Version: "1", Image: "i", AuthSecret: "TOKEN", KubeconfigSecret: "KUBE"}
+	spec := &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "k", Version: "1", Image: "i", Server: "https://k:6443", AuthSecret: "TOKEN", KubeconfigSecret: "KUBE"}
 	for name, row := range map[string]struct {
 		secrets secretNames
 		want    []string
