@@ -16,8 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/protocol"
@@ -94,6 +92,9 @@ func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, erro
 	a.config.UserAgent = "everdict"
 	client, err := kubernetes.NewForConfig(a.config)
 	if err != nil {
+		if t.Spec.KubeconfigSecret != "" {
+			err = errUnusable // the error could quote it
+		}
 		return nil, fmt.Errorf("kube: use %s: %w", a.credential, err)
 	}
 	return newProvider(o.cfg, t, client, a), nil
@@ -124,11 +125,7 @@ func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err erro
 		a.credential, a.config = "no credential", &rest.Config{Host: spec.Server}
 	case spec.Context != "":
 		a.credential = "context " + spec.Context
-		c := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(),
-			&clientcmd.ConfigOverrides{CurrentContext: spec.Context})
-		if a.config, err = c.ClientConfig(); err == nil {
-			a.namespace, _, err = c.Namespace()
-		}
+		a.config, a.namespace, err = fromContext(spec.Context)
 	default:
 		a.credential = "the coordinator's service account"
 		a.config, err = rest.InClusterConfig()
@@ -161,45 +158,4 @@ func (o *Opener) secret(ctx context.Context, t fleet.Target, name string) (strin
 		return "", fleet.ErrNoSecret
 	}
 	return o.cfg.Secrets.Secret(ctx, t.Workspace, name)
-}
-
-// fromKubeconfig reads a kubeconfig that somebody of a workspace wrote. It lives in
-// memory. What would read the coordinator's files or run a program there is refused.
-func fromKubeconfig(doc []byte, context string) (*rest.Config, string, error) {
-	raw, err := clientcmd.Load(doc)
-	if err != nil {
-		return nil, "", errors.New("it is no kubeconfig") // the error could quote it
-	}
-	if err := checkKubeconfig(raw); err != nil {
-		return nil, "", err
-	}
-	c := clientcmd.NewNonInteractiveClientConfig(*raw, context, &clientcmd.ConfigOverrides{}, nil)
-	config, err := c.ClientConfig()
-	if err != nil {
-		return nil, "", err
-	}
-	namespace, _, err := c.Namespace()
-	return config, namespace, err
-}
-
-func checkKubeconfig(c *clientcmdapi.Config) error {
-	refuse := func(what, name, instead string) error {
-		return fmt.Errorf("%s of %q is not taken from a secret: %s", what, name, instead)
-	}
-	for name, u := range c.AuthInfos {
-		switch {
-		case u.Exec != nil:
-			return refuse("the exec plugin", name, "it would run a program on the coordinator; use a token")
-		case u.AuthProvider != nil:
-			return refuse("the auth provider", name, "use a token")
-		case u.TokenFile != "", u.ClientCertificate != "", u.ClientKey != "":
-			return refuse("a file path", name, "embed the data (kubectl config view --flatten)")
-		}
-	}
-	for name, cl := range c.Clusters {
-		if cl.CertificateAuthority != "" {
-			return refuse("a file path", name, "embed the data (kubectl config view --flatten)")
-		}
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -132,35 +131,5 @@ func TestTwoPodsOfAUnit(t *testing.T) {
 		if u := units(jobs, c.pods, nil, nil); len(u) != 1 || u[0].State != c.state || u[0].Node != c.node {
 			t.Errorf("%s: %+v, want one unit, %s, on %s", name, u, c.state, c.node)
 		}
-	}
-}
-
-// A kubeconfig of a workspace runs no program and reads no file on the coordinator.
-func TestKubeconfigOfAWorkspace(t *testing.T) {
-	t.Parallel()
-	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u, namespace: runs}}]\n"
-	const cluster = "clusters: [{name: k, cluster: {server: 'https://k:6443'}}]\n"
-	for name, c := range map[string]struct{ doc, refused string }{
-		"token":            {head + cluster + "users: [{name: u, user: {token: t}}]\n", ""},
-		"exec":             {head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, interactiveMode: Never}}}]\n", "exec plugin"},
-		"provider":         {head + cluster + "users: [{name: u, user: {auth-provider: {name: gcp}}}]\n", "auth provider"},
-		"token file":       {head + cluster + "users: [{name: u, user: {tokenFile: /etc/shadow}}]\n", "file path"},
-		"certificate file": {head + cluster + "users: [{name: u, user: {client-certificate: /x, client-key: /y}}]\n", "file path"},
-		"authority file":   {head + "clusters: [{name: k, cluster: {server: 'https://k:6443', certificate-authority: /x}}]\nusers: [{name: u, user: {token: t}}]\n", "file path"},
-		"nonsense":         {"a secret, and no kubeconfig: [", "no kubeconfig"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			config, namespace, err := fromKubeconfig([]byte(c.doc), "")
-			if c.refused == "" {
-				if err != nil || config.Host != "https://k:6443" || config.BearerToken != "t" || namespace != "runs" {
-					t.Errorf("%+v, %q, %v; want it taken", config, namespace, err)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), c.refused) || strings.Contains(err.Error(), "a secret, and") {
-				t.Errorf("%v, want %q and nothing of the content", err, c.refused)
-			}
-		})
 	}
 }
