@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
+	"golang.org/x/sync/errgroup"
 	authv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,21 +17,34 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// needed is what a launch does, each of which the credential must permit.
-var needed = []authv1.ResourceAttributes{
-	{Group: "batch", Resource: "jobs", Verb: "create"},
-	{Group: "batch", Resource: "jobs", Verb: "patch"},
-	{Group: "batch", Resource: "jobs", Verb: "delete"},
-	{Group: "batch", Resource: "jobs", Verb: "watch"},
-	{Resource: "secrets", Verb: "create"},
-	{Resource: "secrets", Verb: "delete"},
-	{Resource: "pods", Verb: "watch"},
-	{Resource: "pods", Subresource: "log", Verb: "get"},
-	{Resource: "events", Verb: "watch"},
+// right is what of one resource a credential must permit. The Role in deploy/kubernetes says
+// the same.
+type right struct {
+	group, resource, subresource string
+	verbs                        []string
 }
 
-// Probe implements fleet.Provider: the version, and that the credential permits what a
-// launch does.
+// needed is what launching, watching, reading and removing units asks of a cluster.
+var needed = []right{
+	{"batch", "jobs", "", []string{"create", "get", "list", "watch", "patch", "delete"}},
+	{"", "secrets", "", []string{"create", "delete"}},
+	{"", "pods", "", []string{"list", "watch", "deletecollection"}},
+	{"", "pods", "log", []string{"get"}},
+	{"", "events", "", []string{"list", "watch"}},
+}
+
+// neededForPolicies is needed too, where Pods are held to network policies.
+var neededForPolicies = right{"networking.k8s.io", "networkpolicies", "", []string{"create"}}
+
+func (r right) String() string {
+	if r.subresource != "" {
+		return r.resource + "/" + r.subresource
+	}
+	return r.resource
+}
+
+// Probe implements fleet.Provider: the version, and that the credential permits all that
+// units need.
 func (p *provider) Probe(ctx context.Context) (string, error) {
 	v, err := p.version(ctx)
 	if err != nil {
@@ -37,24 +52,54 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 	}
 	rights := needed
 	if p.cfg.lacksNetwork() == "" {
-		rights = append(slices.Clone(rights), authv1.ResourceAttributes{Group: "networking.k8s.io", Resource: "networkpolicies", Verb: "create"})
+		rights = append(slices.Clone(rights), neededForPolicies)
 	}
-	for _, a := range rights {
-		a.Namespace = p.namespace
-		review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}
-		answer, err := p.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err != nil {
-			return "", p.err("ask what the credential permits", err)
-		}
-		if !answer.Status.Allowed {
-			what := a.Resource
-			if a.Subresource != "" {
-				what += "/" + a.Subresource
-			}
-			return "", &fleet.AuthError{Credential: p.credential, Err: fmt.Errorf("403: it may not %s %s in namespace %s", a.Verb, what, p.namespace)}
-		}
+	missing, err := p.missing(ctx, rights)
+	if err != nil {
+		return "", p.err("ask what the credential permits", err)
+	}
+	if len(missing) > 0 {
+		return "", &fleet.AuthError{Credential: p.credential, Err: fmt.Errorf("403: it may not %s in namespace %s", strings.Join(missing, "; "), p.namespace)}
 	}
 	return fmt.Sprintf("kubernetes %s, namespace %s", v, p.namespace), nil
+}
+
+// missing are the rights that the credential does not have, by resource. The cluster is
+// asked for all at a time: a probe has a bound.
+func (p *provider) missing(ctx context.Context, rights []right) ([]string, error) {
+	denied := make([][]bool, len(rights))
+	all, ctx := errgroup.WithContext(ctx)
+	for i, r := range rights {
+		denied[i] = make([]bool, len(r.verbs))
+		for j, verb := range r.verbs {
+			all.Go(func() error {
+				review := &authv1.SelfSubjectAccessReview{Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authv1.ResourceAttributes{
+					Namespace: p.namespace, Group: r.group, Resource: r.resource, Subresource: r.subresource, Verb: verb,
+				}}}
+				answer, err := p.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+				if err == nil {
+					denied[i][j] = !answer.Status.Allowed
+				}
+				return err
+			})
+		}
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	var missing []string
+	for i, r := range rights {
+		var verbs []string
+		for j, verb := range r.verbs {
+			if denied[i][j] {
+				verbs = append(verbs, verb)
+			}
+		}
+		if len(verbs) > 0 {
+			missing = append(missing, strings.Join(verbs, ", ")+" "+r.String())
+		}
+	}
+	return missing, nil
 }
 
 func (p *provider) version(ctx context.Context) (string, error) {
