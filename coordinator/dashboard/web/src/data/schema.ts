@@ -980,7 +980,7 @@ export interface components {
             addr?: string;
             /** @description of nomad and k8s: the name of the secret with the token for the cluster's API */
             authSecret?: string;
-            /** @description of nomad and k8s: the image of browsers for services */
+            /** @description of nomad and k8s: the image of browsers for services; kept with the spec, not used: no services are started */
             browserImage?: string;
             /** @description what its runners offer; what follows from other fields (docker, sandbox, topology, gpu) is added */
             capabilities?: ("git" | "docker" | "browser" | "computer-use" | "topology" | "os-windows" | "os-macos" | "gpu" | "sandbox" | "codex-login" | "claude-login")[];
@@ -1005,11 +1005,11 @@ export interface components {
             driver?: "docker" | "raw_exec";
             /** @description of nomad and k8s: GPUs of a runner */
             gpu?: number;
-            /** @description of nomad and k8s: the address of the host as services see it */
+            /** @description of nomad and k8s: the address of the host as services would see it; kept with the spec, not used: no services are started */
             hostGatewayAddr?: string;
             /** @description its name, which a run gives as its runtime */
             id: string;
-            /** @description how long a runner waits for its next run; 0 (default): it takes one run */
+            /** @description how long a runner waits for its next run; 0 (default): it takes one run; refused where the coordinator launches none */
             idleSeconds?: number;
             /** @description of nomad and k8s: the image of the runner that the cluster starts */
             image?: string;
@@ -1030,9 +1030,9 @@ export interface components {
             nodeSelector?: {
                 [key: string]: string;
             };
-            /** @description a launched runner is given its run as a file, begins without reaching the coordinator, and its result is read from its output if it never does */
+            /** @description a launched runner is given its run as a file, begins without reaching the coordinator, and its result is read from its output if it never does; refused where the coordinator launches none */
             payload?: boolean;
-            /** @description of nomad and k8s: start what services depend on */
+            /** @description of nomad and k8s: start what services depend on; kept with the spec, not used: no services are started */
             provisionDependencies?: boolean;
             /** @description of nomad: the container runtime, such as runsc */
             runtime?: string;
@@ -1044,11 +1044,11 @@ export interface components {
             tags?: string[];
             /** @description of k8s: taints that are no hindrance */
             tolerations?: components["schemas"]["Toleration"][];
-            /** @description where the traces of services are read */
+            /** @description of nomad and k8s: where the traces of services beside a run would be read; kept with the spec and offered as the capability topology, not used: no services are started */
             traceSource?: components["schemas"]["TraceSource"];
             /** @description a version never changes once it is registered; not latest */
             version: string;
-            /** @description runners to keep ready */
+            /** @description runners to keep ready; refused where the coordinator launches none */
             warm?: number;
             /** @description what runs must declare, exactly, to go to a runner that is kept ready; absent: nothing */
             warmSize?: components["schemas"]["Resources"];
