@@ -8,9 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,9 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/e2e/house"
@@ -64,44 +59,20 @@ func benching(b *testing.B) *bench {
 	if k.api, err = client.New(client.Config{BaseURL: url, Retries: -1}); err != nil {
 		b.Fatal(err)
 	}
-	doc := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: " + k.proxy() + "}}]\nusers: [{name: u, user: {token: none}}]\n" +
-		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+	doc := k.proxy()
 	house.Eventually(b, "the coordinator answers", func() bool {
 		return k.api.SetSecret(context.Background(), "cluster-config", protocol.SecretRequest{Value: doc}) == nil
 	})
 	return k
 }
 
-// proxy is the API server as an admin sees it, with every call counted.
+// proxy is the kubeconfig of the API server with every call counted.
 func (k *bench) proxy() string {
 	k.Helper()
-	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig(k)))
-	if err != nil {
-		k.Fatal(err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		k.Fatal(err)
-	}
-	to, err := url.Parse(config.Host)
-	if err != nil {
-		k.Fatal(err)
-	}
-	forward := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(to)
-			r.Out.Header.Del("Authorization")
-		}}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return through(k, func() { k.p.Kill() }, func(w http.ResponseWriter, r *http.Request, forward http.Handler) { // it would come back again and again
 		k.calls.Add(1)
 		forward.ServeHTTP(w, r)
-	}))
-	k.Cleanup(func() {
-		k.p.Kill() // it would come back again and again
-		s.CloseClientConnections()
-		s.Close()
 	})
-	return s.URL
 }
 
 // pool registers a runtime with 20 slots.

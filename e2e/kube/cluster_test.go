@@ -5,6 +5,10 @@ package kube
 import (
 	"context"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -122,6 +127,39 @@ func withToken(t testing.TB, token string) string {
 	t.Helper()
 	return strings.Split(kubeconfig(t), "users:")[0] + "users: [{name: u, user: {token: " + token + "}}]\n" +
 		"contexts: [{name: everdict, context: {cluster: everdict, user: u}}]\ncurrent-context: everdict\n"
+}
+
+// through puts something between the API server, as an admin sees it, and who has the
+// kubeconfig that it returns. before runs before it is closed; it may be nil.
+func through(t testing.TB, before func(), answer func(w http.ResponseWriter, r *http.Request, forward http.Handler)) string {
+	t.Helper()
+	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Header.Del("Authorization")
+		}}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { answer(w, r, forward) }))
+	t.Cleanup(func() {
+		if before != nil {
+			before()
+		}
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: " + s.URL + "}}]\nusers: [{name: u, user: {token: none}}]\n" +
+		"contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
 }
 
 // launcher makes what deploy/kubernetes/launcher.yaml says in a namespace, and returns

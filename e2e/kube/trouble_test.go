@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"math/big"
 	"os"
@@ -252,6 +253,39 @@ func TestF14_ACredentialThatIsRefused(t *testing.T) {
 		t.Errorf("the run is %s, %+v", run.Status, run.Failure)
 	}
 	noUnits(t, ns)
+}
+
+// TestF14_ACredentialThatMayNotDoAll: the probe names all that is missing.
+func TestF14_ACredentialThatMayNotDoAll(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, false)
+	c := kubernetesClient(t)
+	p, err := kube.New(kube.Config{Secrets: secrets{"cluster": withToken(t, launcher(t, ns))}, Log: quiet}).Open(t.Context(), fleet.Target{Coordinator: "crd-rights", Workspace: "default",
+		Spec: &protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "r", Image: unitImage, Namespace: ns, KubeconfigSecret: "cluster"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the launcher's rights are enough", func() bool {
+		_, err := p.Probe(t.Context())
+		return err == nil
+	})
+	role, err := c.RbacV1().Roles(ns).Get(t.Context(), "everdict-launcher", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, rule := range role.Rules {
+		if slices.Contains(rule.Resources, "jobs") || slices.Contains(rule.Resources, "events") {
+			role.Rules[i].Verbs = slices.DeleteFunc(rule.Verbs, func(verb string) bool { return verb == "get" || verb == "list" })
+		}
+	}
+	if _, err := c.RbacV1().Roles(ns).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the probe names what is missing", func() bool {
+		_, err := p.Probe(t.Context())
+		var refused *fleet.AuthError
+		return errors.As(err, &refused) && strings.Contains(err.Error(), "kubeconfigSecret cluster") && strings.Contains(err.Error(), "it may not get, list jobs; list events in namespace "+ns)
+	})
 }
 
 // TestF14_AnExpiredCertificate: the probe and the placement name the credential and that
