@@ -143,13 +143,36 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) 
 	if len(able) > 0 {
 		why += ", of its runtimes " + strings.Join(able, ", ")
 	}
-	if !s.cfg.Local {
-		if err := capable(usable, needs.capabilities); err != nil {
+	inside, err := s.inside(ctx, needs)
+	if err != nil {
+		return route{}, err
+	}
+	if !s.cfg.Local || len(inside) > 0 { // else the runner of this process may be about to come
+		if err := capable(append(usable, inside...), needs.capabilities); err != nil {
 			return route{}, err
 		}
 	}
 	s.welcome(p.Workspace, p.Subject)
 	return route{pool: autoPool(p.Workspace, p.Subject), why: why}, nil
+}
+
+// inside are the runners that are online, where some of them are in this process and take
+// everybody's runs. They are looked at for a run that needs what a machine has or has not.
+func (s *Service) inside(ctx context.Context, needs needs) ([]protocol.Runner, error) {
+	if !s.cfg.Local || !slices.Contains(needs.capabilities, protocol.CapGPU) {
+		return nil, nil
+	}
+	all, err := s.queue.Runners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var online []protocol.Runner
+	for _, r := range all {
+		if r.Online {
+			online = append(online, protocol.Runner{Capabilities: r.Capabilities})
+		}
+	}
+	return online, nil
 }
 
 // owned are the runners of a workspace that belong to one owner.
@@ -205,7 +228,7 @@ func capable(runners []protocol.Runner, needs []string) error {
 		return nil
 	}
 	return protocol.BadRequest("no runner that this run can go to offers %s", strings.Join(missing, ", ")).
-		WithHint("the runners offer: %s", strings.Join(have, ", ")).
+		WithHint("the runners offer: %s; pair a machine with a GPU whose runner offers it (everdict doctor says why one does not), or register a runtime with gpu", orNothing(have)).
 		WithData("need", needs).WithData("missing", missing).WithData("have", have)
 }
 

@@ -308,6 +308,25 @@ func TestP4_LocalRunnersServeWhatWaited(t *testing.T) {
 	}, func(w *world) { w.conf.Local = true })
 }
 
+// TestAGPUThatThisMachineHasNot: with runners inside the process a GPU that none offers is
+// refused at once, as elsewhere; before one has come it may still be one that does.
+func TestAGPUThatThisMachineHasNot(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		if _, err := w.s.Submit(t.Context(), ann, request("", gpu)); err != nil {
+			t.Errorf("before the runner has come: %v", err)
+		}
+		inside := w.pair("local:", "inside", protocol.CapGit)
+		inside.Local = true
+		if err := w.q.SetRunner(t.Context(), w.leaseRunner(inside)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.s.Submit(t.Context(), ann, request("", gpu)); code(err) != protocol.CodeBadRequest || !strings.Contains(err.Error(), "offers gpu") {
+			t.Errorf("a GPU that nobody has: %v, want it refused", err)
+		}
+		w.submit(request("", image)) // an engine can come at any time
+	}, func(w *world) { w.conf.Local = true })
+}
+
 // TestP4_TheAudienceSurvivesARestart: a workspace's runner serves "auto" of everybody who
 // has submitted there, and of nobody elsewhere; a personal one serves its owner.
 func TestP4_TheAudienceSurvivesARestart(t *testing.T) {
