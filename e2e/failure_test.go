@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/agent/sandbox/process"
+	"github.com/everdict/everdict/cmd/member"
 	"github.com/everdict/everdict/coordinator"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/lease"
@@ -393,6 +395,35 @@ func TestF18_DrainDeadlineGivesBack(t *testing.T) {
 		attempts, err := h.Client.Attempts(context.Background(), id)
 		return err == nil && len(attempts) == 2 && attempts[0].Result != nil
 	})
+}
+
+// TestF18_ToldTwice: a runner that is told to end waits for its job; told again it gives the
+// job back at once, and its exit code says so.
+func TestF18_ToldTwice(t *testing.T) {
+	t.Parallel()
+	h := house.New(t) // a lease of 60 s, which nobody waits for here
+	paired := h.Pair("laptop")
+	r := house.RunnerProcess(t, binary(t), h.URL(), paired.Token)
+	file := filepath.Join(t.TempDir(), "ticks")
+	id := h.Submit(ticking(file))
+	h.Running(id)
+	grows(t, file)
+	r.Signal(syscall.SIGTERM)
+	house.Eventually(t, "the runner shows that it drains", func() bool {
+		all, err := h.Client.Runners(context.Background())
+		return err == nil && all[0].Status != nil && strings.Contains(all[0].Status.Text, "draining")
+	})
+	grows(t, file)
+	r.Signal(syscall.SIGTERM)
+	if code := r.Wait(); code != member.ExitGaveBack {
+		t.Errorf("exit code %d, want %d: a run was given back\n%s", code, member.ExitGaveBack, r.Tail(4000))
+	}
+	if run := h.Run(id); run.Status != protocol.StatusQueued {
+		t.Errorf("the run is %s, want it queued again", run.Status)
+	}
+	if out := r.Tail(4000); !strings.Contains(out, "given back") {
+		t.Errorf("the runner does not say what became of the run:\n%s", out)
+	}
 }
 
 // TestF35_RevokeWhileAJobRuns: revoking closes the session at once, ends the job, and the
