@@ -36,6 +36,10 @@ const (
 // Adapters lists them, for messages and checks.
 func Adapters() []string { return []string{AdapterScripted, AdapterClaudeCode, AdapterCodex} }
 
+// ScriptedParams are the parameters of the scripted agent, which carries out what it
+// understands and does not look for others.
+func ScriptedParams() []string { return []string{"script", "delay"} }
+
 // AdapterName is the adapter of a spec of kind process.
 func (h *HarnessSpec) AdapterName() string {
 	if h.Adapter != "" {

@@ -1,6 +1,12 @@
 package protocol
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Status of a run.
 type Status string
@@ -57,8 +63,24 @@ func (r *RunRequest) Warnings() []string {
 	if r.TeamID != "" {
 		all = append(all, "teamId: there are no teams, and the run belongs to the workspace")
 	}
+	if len(r.Case.Milestones) > 0 {
+		all = append(all, "case.milestones: are kept with the case, and nothing scores them")
+	}
+	if p := r.Case.Placement; p != nil && p.Isolation != "" {
+		all = append(all, "case.placement.isolation: is kept with the case and chooses nothing; name a runtime whose isolation you know")
+	}
+	if r.Harness.ID == AdapterScripted {
+		for _, name := range slices.Sorted(maps.Keys(r.Harness.Params)) {
+			if !slices.Contains(ScriptedParams(), name) {
+				all = append(all, fmt.Sprintf("harness.params.%s: the scripted agent knows %s", Clip(name, 40), strings.Join(ScriptedParams(), " and ")))
+			}
+		}
+	}
 	return all
 }
+
+// Causes are what an Origin can name.
+func Causes() []string { return []string{"member", "schedule", "event", "run", "ci", "api"} }
 
 // maxOrigin bounds what is said of where a run comes from, which each row of a list has.
 const maxOrigin = 512
@@ -89,7 +111,7 @@ func (r *RunRequest) Validate() error {
 	}
 	if o := r.Origin; o != nil {
 		if o.Cause != "" {
-			k.oneOf("origin.cause", o.Cause, "member", "schedule", "event", "run", "ci", "api")
+			k.oneOf("origin.cause", o.Cause, Causes()...)
 		}
 		for path, s := range map[string]string{"actor": o.Actor, "executor": o.Executor, "scheduleId": o.ScheduleID, "eventId": o.EventID,
 			"eventKind": o.EventKind, "causedByRunId": o.CausedByRunID} {

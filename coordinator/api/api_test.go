@@ -256,9 +256,15 @@ func TestSubmitWarnings(t *testing.T) {
 	for body, want := range map[string][]string{
 		`"meterUsage": true, "judge": {"model": "m"}, "teamId": "t", "later": 1`: {"meterUsage: ", "judge: ", "teamId: "},
 		`"meterUsage": false, "judge": null, "webhookUrl": ""`:                   nil,
+		`"later": 2, "harness": {"id": "scripted", "params": {"scirpt": "x", "delay": "1s"}}, "case": {"id": "c", "task": "x", "env": {"kind": "prompt"}, "graders": [],
+			"milestones": [{"id": "m", "description": "d"}], "placement": {"isolation": "vm"}}`: {"case.milestones: ", "case.placement.isolation: ", "harness.params.scirpt: the scripted agent knows script and delay"},
 	} {
 		var got protocol.SubmittedRun
-		e.do("POST", "/runs", strings.Replace(goodRun, "{", "{"+body+",", 1)).wants(http.StatusAccepted).into(&got)
+		request := strings.Replace(goodRun, "{", "{"+body+",", 1)
+		if strings.Contains(body, "harness") {
+			request = "{" + body + "}"
+		}
+		e.do("POST", "/runs", request).wants(http.StatusAccepted).into(&got)
 		if len(got.Warnings) != len(want) {
 			t.Errorf("%s: warnings %q, want %q", body, got.Warnings, want)
 			continue

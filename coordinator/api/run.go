@@ -83,7 +83,7 @@ type runsQuery struct {
 	Harness      string `query:"harness" description:"id, or id@version"`
 	Runtime      string `query:"runtime"`
 	Runner       string `query:"runner" description:"id of the runner that took the run"`
-	Cause        string `query:"cause" description:"what caused it (origin.cause)"`
+	Cause        string `query:"cause" enum:"member,schedule,event,run,ci,api" description:"what caused it (origin.cause)"`
 	Trigger      string `query:"trigger"`
 	FailureClass string `query:"failureClass" enum:"infra,config,harness,agent"`
 	Class        string `query:"class" enum:"interactive,batch" description:"the scheduling class"`
@@ -133,7 +133,7 @@ func (s *Server) listRuns(c *call) ([]protocol.Run, error) {
 		Harness:      q.name("harness"),
 		Runtime:      q.name("runtime"),
 		Runner:       q.name("runner"),
-		Cause:        q.name("cause"),
+		Cause:        q.oneOf("cause", protocol.Causes()...),
 		Trigger:      q.name("trigger"),
 		FailureClass: q.oneOf("failureClass", protocol.ClassInfra, protocol.ClassConfig, protocol.ClassHarness, protocol.ClassAgent),
 		Class:        q.oneOf("class", protocol.ClassInteractive, protocol.ClassBatch),

@@ -13,10 +13,6 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// scriptedParams are the parameters of the scripted agent, which carries out what
-// it understands and does not look for others.
-var scriptedParams = []string{"script", "delay"}
-
 // warnOfKeys names the keys of a document that its type does not have: the server
 // drops them without a word, as its API promises.
 func (a *app) warnOfKeys(document json.RawMessage, kind reflect.Type) {
@@ -42,8 +38,8 @@ func (a *app) warnOfRun(body json.RawMessage) {
 // warnOfParams names the parameters that the scripted agent does not have.
 func (a *app) warnOfParams(prefix string, names []string) {
 	for _, name := range names {
-		if !slices.Contains(scriptedParams, name) {
-			a.warn("%s", misspelling{prefix + name, spelling.Nearest(name, scriptedParams), "the scripted agent knows " + strings.Join(scriptedParams, " and ")})
+		if !slices.Contains(protocol.ScriptedParams(), name) {
+			a.warn("%s", misspelling{prefix + name, spelling.Nearest(name, protocol.ScriptedParams()), "the scripted agent knows " + strings.Join(protocol.ScriptedParams(), " and ")})
 		}
 	}
 }

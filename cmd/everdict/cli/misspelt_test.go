@@ -49,7 +49,7 @@ func TestMisspeltKeys(t *testing.T) {
 // The parameters that are known here are those that the agent reads.
 func TestScriptedParamsAreTheAgents(t *testing.T) {
 	t.Parallel()
-	for _, name := range scriptedParams {
+	for _, name := range protocol.ScriptedParams() {
 		if err := scripted.Check(map[string]string{name: "\x00 no such thing"}); err == nil {
 			t.Errorf("the scripted agent does not look at the parameter %q", name)
 		}
