@@ -46,6 +46,9 @@ type Config struct {
 	// key file in DataDir. SecretsOldKeys are keys that sealed some of them before.
 	SecretsKey     string
 	SecretsOldKeys []string
+	// SecretsKeyService seals them in place of SecretsKey and of the key file, such as a
+	// client of a key management service; nil: there is none.
+	SecretsKeyService secret.KeyService
 	// AnyHost lets the development mode answer under any host name.
 	AnyHost bool
 	// SessionIdle and SessionLife are how long somebody who signed in with a browser
@@ -146,7 +149,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 			}
 			return c.runs.RuntimeChanged(ctx, workspace, latest)
 		}})
-	secrets, err = secret.OpenWith(ctx, secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys),
+	secrets, err = secret.OpenWith(ctx, secretKeys(&cfg),
 		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses, runtimes}, Log: cfg.Log})
 	if err != nil {
 		return nil, err

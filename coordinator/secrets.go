@@ -20,13 +20,13 @@ const (
 	secretsKeyFile = "secrets.key"
 )
 
-func secretKeys(dataDir, current string, old []string) secret.Keys {
-	return secret.Keys{Current: current, Old: old, File: filepath.Join(dataDir, secretsKeyFile)}
+func secretKeys(cfg *Config) secret.Keys {
+	return secret.Keys{Service: cfg.SecretsKeyService, Current: cfg.SecretsKey, Old: cfg.SecretsOldKeys, File: filepath.Join(cfg.DataDir, secretsKeyFile)}
 }
 
 // RotateSecretsKey gives the secrets in cfg.DataDir a new key, in the key file there,
-// while no coordinator serves them. Only DataDir, SecretsKey, SecretsOldKeys and Log
-// of cfg count. A key that is not in the key file is secret.ErrKeyFromOutside, a
+// while no coordinator serves them. Only DataDir, the fields of secrets and Log of cfg
+// count. A key that is not in the key file is secret.ErrKeyFromOutside, a
 // coordinator that runs a *sqlite.HeldError.
 func RotateSecretsKey(ctx context.Context, cfg Config) (done secret.Rotation, err error) {
 	if cfg.Log == nil {
@@ -45,5 +45,5 @@ func RotateSecretsKey(ctx context.Context, cfg Config) (done secret.Rotation, er
 	if err != nil {
 		return done, err
 	}
-	return secretKeys(cfg.DataDir, cfg.SecretsKey, cfg.SecretsOldKeys).Rotate(ctx, st, cfg.Log)
+	return secretKeys(&cfg).Rotate(ctx, st, cfg.Log)
 }

@@ -80,6 +80,32 @@ func NewKeyring(current Key, old ...Key) (*Keyring, error) {
 	return r, nil
 }
 
+// successor is a KeyService with keys beside it that only open.
+type successor struct {
+	KeyService
+	old *Keyring
+}
+
+// succeed is service, which also opens what old keys have sealed.
+func succeed(service KeyService, old []Key) (KeyService, error) {
+	if len(old) == 0 {
+		return service, nil
+	}
+	ring, err := NewKeyring(old[0], old[1:]...)
+	return successor{service, ring}, err
+}
+
+// Has implements KeyService.
+func (s successor) Has(id string) bool { return s.KeyService.Has(id) || s.old.Has(id) }
+
+// Unwrap implements KeyService.
+func (s successor) Unwrap(ctx context.Context, id string, wrapped, associated []byte) ([]byte, error) {
+	if s.old.Has(id) {
+		return s.old.Unwrap(ctx, id, wrapped, associated)
+	}
+	return s.KeyService.Unwrap(ctx, id, wrapped, associated)
+}
+
 // KeyID implements KeyService.
 func (r *Keyring) KeyID() string { return r.current }
 

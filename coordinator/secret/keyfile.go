@@ -18,6 +18,9 @@ import (
 
 // Keys says where the keys come from.
 type Keys struct {
+	// Service seals in place of Current and of File, neither of which is read then; nil:
+	// there is none.
+	Service KeyService
 	// Current seals, in the form that ParseKey reads. Empty: the first key in File,
 	// which is made if it is not there.
 	Current string
@@ -27,6 +30,9 @@ type Keys struct {
 	// comments. Only its owner may read it.
 	File string
 }
+
+// errTwoKeys says that two places name the key that seals.
+var errTwoKeys = errors.New("secret: a key service and a current key are given: the service has the key that seals, and one that it follows is an old key")
 
 // ErrKeyFromOutside says that a key which is not in the key file cannot be replaced
 // there.
@@ -44,7 +50,11 @@ type loaded struct {
 }
 
 func (k Keys) load() (l loaded, err error) {
-	if k.Current != "" {
+	if k.Service != nil {
+		if k.Current != "" {
+			return l, errTwoKeys
+		}
+	} else if k.Current != "" {
 		key, err := ParseKey(k.Current)
 		if err != nil {
 			return l, fmt.Errorf("secret: read the current key: %w", err)
@@ -71,6 +81,12 @@ func OpenWith(ctx context.Context, k Keys, cfg Config) (*Vault, error) {
 	keys, err := k.load()
 	if err != nil {
 		return nil, err
+	}
+	if k.Service != nil {
+		if cfg.Keys, err = succeed(k.Service, keys.old); err != nil {
+			return nil, err
+		}
+		return Open(ctx, cfg)
 	}
 	ring, err := NewKeyring(keys.own[0], append(keys.own[1:], keys.old...)...)
 	if err != nil {
@@ -110,7 +126,7 @@ type Rotation struct {
 // off, the file has both keys, and the next start ends what was begun; after an
 // error the file is as it was. A key from elsewhere is ErrKeyFromOutside.
 func (k Keys) Rotate(ctx context.Context, st *store.Store, log *slog.Logger) (Rotation, error) {
-	if k.Current != "" {
+	if k.Service != nil || k.Current != "" {
 		return Rotation{}, ErrKeyFromOutside
 	}
 	keys, err := k.load()

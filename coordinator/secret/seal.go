@@ -6,6 +6,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/everdict/everdict/coordinator/store"
@@ -15,7 +16,9 @@ import (
 const keyBytes = 32
 
 // KeyService wraps data keys by a key that nobody else has, and unwraps them: what
-// a key management service does. Keyring is the one with keys at hand.
+// a key management service does. Keyring is the one with keys at hand. Its methods are
+// safe for concurrent use. A data key is asked for whenever a value is set or looked up,
+// so one that cannot be reached holds up runs that need secrets.
 type KeyService interface {
 	// KeyID names the key that wraps from now on.
 	KeyID() string
@@ -24,9 +27,14 @@ type KeyService interface {
 	// Wrap seals a data key by the key that KeyID names, bound to associated.
 	Wrap(ctx context.Context, dataKey, associated []byte) ([]byte, error)
 	// Unwrap opens what the key id has wrapped. What was changed, or was bound to
-	// something else, is an error.
+	// something else, is an error, and the secret is taken for damaged. ErrUnavailable
+	// says that it may open later.
 	Unwrap(ctx context.Context, id string, wrapped, associated []byte) ([]byte, error)
 }
+
+// ErrUnavailable says that a key service was not reached: whoever needs the secret is to
+// ask again.
+var ErrUnavailable = errors.New("secret: the key service does not answer")
 
 // UnreadableError is a secret that does not open: its row was damaged, or put in
 // the place of another one.
@@ -88,6 +96,9 @@ func seal(ctx context.Context, keys KeyService, k store.SecretKey, value string)
 func open(ctx context.Context, keys KeyService, r store.SecretRecord) (string, error) {
 	bound := associated(r.SecretKey)
 	dataKey, err := keys.Unwrap(ctx, r.KeyID, r.DataKey, bound)
+	if err != nil && (errors.Is(err, ErrUnavailable) || ctx.Err() != nil) {
+		return "", fmt.Errorf("secret: open %s: %w", r.Name, err)
+	}
 	if err != nil {
 		return "", &UnreadableError{r.SecretKey, err}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -223,4 +224,32 @@ func TestUsage(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
+}
+
+// away is a key service that does not answer.
+type away struct {
+	KeyService
+	err error
+}
+
+func (a away) Unwrap(context.Context, string, []byte, []byte) ([]byte, error) { return nil, a.err }
+
+// TestAKeyServiceThatDoesNotAnswer: its secrets are not taken for damaged.
+func TestAKeyServiceThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	v := p.vault()
+	p.set(v, ann, protocol.SecretWorkspace, "A", value)
+	ring := v.cfg.Keys
+	v.cfg.Keys = away{ring, fmt.Errorf("dial the service: %w", ErrUnavailable)}
+	var damaged *UnreadableError
+	if _, err := v.Resolve(t.Context(), ann, named("A")); !errors.Is(err, ErrUnavailable) || errors.As(err, &damaged) {
+		t.Errorf("not reached: got %v, want ErrUnavailable", err)
+	}
+	v.cfg.Keys = away{ring, errors.New("the ciphertext was changed")}
+	if _, err := v.Resolve(t.Context(), ann, named("A")); !errors.As(err, &damaged) {
+		t.Errorf("refused: got %v, want an *UnreadableError", err)
+	}
+	v.cfg.Keys = ring
+	p.wants(v, ann, named("A"), value)
 }
