@@ -126,18 +126,33 @@ func HardenedRuntimes() []string { return slices.Clone(hardened) }
 // Hardened says whether a container runtime is one of HardenedRuntimes.
 func Hardened(name string) bool { return slices.Contains(hardened, name) }
 
-// SecretNames yields what the spec needs secrets of the workspace for, one of the
-// fields of a SecretUse, each with the secret's name.
-func (s *RuntimeSpec) SecretNames() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		if s.AuthSecret != "" && !yield(SecretUseClusterToken, s.AuthSecret) {
+// SecretBinding is a secret of the workspace, what a runtime needs it for, and the
+// address that is given it.
+type SecretBinding struct {
+	// Field is one of those of a SecretUse.
+	Field string
+	Name  string
+	// Address is empty where the spec has none: a kubeconfig has its own inside.
+	Address string
+}
+
+// ForCluster says whether the secret serves calls of the cluster's API, and so goes
+// into no job.
+func (b SecretBinding) ForCluster() bool {
+	return b.Field == SecretUseClusterToken || b.Field == SecretUseKubeconfig
+}
+
+// SecretBindings yields what the spec needs secrets of the workspace for.
+func (s *RuntimeSpec) SecretBindings() iter.Seq[SecretBinding] {
+	return func(yield func(SecretBinding) bool) {
+		if s.AuthSecret != "" && !yield(SecretBinding{SecretUseClusterToken, s.AuthSecret, cmp.Or(s.Addr, s.Server)}) {
 			return
 		}
-		if s.KubeconfigSecret != "" && !yield(SecretUseKubeconfig, s.KubeconfigSecret) {
+		if s.KubeconfigSecret != "" && !yield(SecretBinding{Field: SecretUseKubeconfig, Name: s.KubeconfigSecret}) {
 			return
 		}
-		if s.TraceSource != nil && s.TraceSource.AuthSecret != "" {
-			yield(SecretUseTraceAuth, s.TraceSource.AuthSecret)
+		if t := s.TraceSource; t != nil && t.AuthSecret != "" {
+			yield(SecretBinding{SecretUseTraceAuth, t.AuthSecret, t.Endpoint})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -130,10 +131,10 @@ func TestRuntimeSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for field, name := range s.SecretNames() {
-		got = append(got, field+" "+name)
+	for b := range s.SecretBindings() {
+		got = append(got, fmt.Sprint(b.Field, " ", b.Name, " ", b.Address, " ", b.ForCluster()))
 	}
-	if !slices.Equal(got, []string{"cluster-token b", "kubeconfig a", "trace-auth b"}) {
+	if !slices.Equal(got, []string{"cluster-token b https://k:6443 true", "kubeconfig a  true", "trace-auth b http://o false"}) {
 		t.Errorf("secrets %q, want a and b", got)
 	}
 }

@@ -62,11 +62,21 @@ type Runtimes struct {
 	// that the last word is that of the latest version.
 	telling sync.Mutex
 
-	// latest caches the highest versions of a workspace by id. The coordinator is
-	// the only writer of its database.
+	// known caches what is asked at every submit, by workspace. The coordinator is the
+	// only writer of its database.
 	mu         sync.RWMutex
-	latest     map[string][]protocol.RuntimeSpec
+	known      map[string]*shown
 	generation uint64
+}
+
+// shown is what is registered in a workspace, in short.
+type shown struct {
+	// latest are the highest versions by id.
+	latest []protocol.RuntimeSpec
+	// bound are the secrets that any version names. clusters says which runtime is the
+	// first that needs a secret for its cluster, by the name of the secret.
+	bound    map[protocol.SecretBinding]bool
+	clusters map[string]string
 }
 
 // maxRuntimeWorkspaces bounds the cache; beyond it, it starts anew.
@@ -74,7 +84,7 @@ const maxRuntimeWorkspaces = 10_000
 
 // NewRuntimes returns the runtimes in cfg.Store.
 func NewRuntimes(cfg RuntimesConfig) *Runtimes {
-	return &Runtimes{shelf: newShelf(cfg.Store, cfg.Now), cfg: cfg, latest: map[string][]protocol.RuntimeSpec{}}
+	return &Runtimes{shelf: newShelf(cfg.Store, cfg.Now), cfg: cfg, known: map[string]*shown{}}
 }
 
 // Announce tells Changed of every runtime there is, as after a start.
@@ -133,7 +143,7 @@ func (r *Runtimes) Register(ctx context.Context, workspace, by string, spec prot
 	}
 	r.mu.Lock()
 	r.generation++
-	delete(r.latest, workspace)
+	delete(r.known, workspace)
 	r.mu.Unlock()
 	return registered, r.tell(ctx, workspace, spec.ID)
 }
@@ -156,8 +166,8 @@ func (r *Runtimes) Validate(ctx context.Context, workspace string, q protocol.Ru
 		return protocol.RuntimeValidation{Validation: v}, err
 	}
 	var missing []string
-	for _, name := range spec.SecretNames() {
-		missing = append(missing, name)
+	for b := range spec.SecretBindings() {
+		missing = append(missing, b.Name)
 	}
 	if len(missing) == 0 {
 		return protocol.RuntimeValidation{Validation: v}, nil
@@ -338,19 +348,35 @@ func (r *Runtimes) All(ctx context.Context, workspace string) ([]protocol.Runtim
 	if r == nil {
 		return nil, nil
 	}
+	k, err := r.read(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	return k.latest, nil
+}
+
+// read is what is registered in a workspace. It comes from memory.
+func (r *Runtimes) read(ctx context.Context, workspace string) (*shown, error) {
 	r.mu.RLock()
-	all, found := r.latest[workspace]
+	k, found := r.known[workspace]
 	generation := r.generation
 	r.mu.RUnlock()
 	if found {
-		return all, nil
+		return k, nil
 	}
+	k = &shown{bound: map[protocol.SecretBinding]bool{}, clusters: map[string]string{}}
 	err := r.each(ctx, runtimes, workspace, func(_ string, versions []store.Definition) error {
-		spec, err := decode[protocol.RuntimeSpec](&versions[len(versions)-1])
-		if err == nil {
-			all = append(all, *spec)
+		for i := range versions {
+			spec, err := decode[protocol.RuntimeSpec](&versions[i])
+			if err != nil {
+				return err
+			}
+			k.bind(spec)
+			if i == len(versions)-1 {
+				k.latest = append(k.latest, *spec)
+			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -358,10 +384,20 @@ func (r *Runtimes) All(ctx context.Context, workspace string) ([]protocol.Runtim
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.generation == generation {
-		if len(r.latest) >= maxRuntimeWorkspaces {
-			clear(r.latest)
+		if len(r.known) >= maxRuntimeWorkspaces {
+			clear(r.known)
 		}
-		r.latest[workspace] = all
+		r.known[workspace] = k
 	}
-	return all, nil
+	return k, nil
+}
+
+// bind adds the secrets that a version names.
+func (k *shown) bind(spec *protocol.RuntimeSpec) {
+	for b := range spec.SecretBindings() {
+		k.bound[b] = true
+		if b.ForCluster() && k.clusters[b.Name] == "" {
+			k.clusters[b.Name] = spec.ID + "@" + spec.Version
+		}
+	}
 }

@@ -47,12 +47,48 @@ func (r *Runtimes) EachSecretRef(ctx context.Context, workspace string, fn func(
 			if err != nil {
 				return err
 			}
-			for field, name := range spec.SecretNames() {
-				fn(protocol.SecretRef{SecretRef: name, Scope: protocol.SecretWorkspace}, protocol.SecretUse{
-					Kind: protocol.SecretUseRuntime, Field: field, Label: id + "@" + d.Version, ResourceID: id, Version: d.Version,
+			for b := range spec.SecretBindings() {
+				fn(protocol.SecretRef{SecretRef: b.Name, Scope: protocol.SecretWorkspace}, protocol.SecretUse{
+					Kind: protocol.SecretUseRuntime, Field: b.Field, Label: id + "@" + d.Version, ResourceID: id, Version: d.Version,
 				})
 			}
 		}
 		return nil
 	})
+}
+
+// ClusterSecrets are the secrets of a workspace that serve calls of a cluster's API, each
+// with a version of a runtime that names it. It comes from memory and is shared: callers
+// must not change it. On nil, there are none.
+func (r *Runtimes) ClusterSecrets(ctx context.Context, workspace string) (map[string]string, error) {
+	if r == nil {
+		return nil, nil
+	}
+	k, err := r.read(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	return k.clusters, nil
+}
+
+// Unbound are the secrets that a spec gives to an address to which no registered version
+// of a runtime of the workspace gives them, or for something else than any does. Versions
+// are never removed, so what is bound stays so. A query that Probe or Register would
+// refuse is the same error here.
+func (r *Runtimes) Unbound(ctx context.Context, workspace string, q protocol.RuntimeQuery) ([]protocol.SecretBinding, error) {
+	spec, err := r.spec(ctx, workspace, q)
+	if err != nil {
+		return nil, err
+	}
+	k, err := r.read(ctx, workspace)
+	if err != nil {
+		return nil, err
+	}
+	var unbound []protocol.SecretBinding
+	for b := range spec.SecretBindings() {
+		if !k.bound[b] {
+			unbound = append(unbound, b)
+		}
+	}
+	return unbound, nil
 }

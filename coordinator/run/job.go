@@ -15,8 +15,8 @@ import (
 	"github.com/everdict/everdict/protocol"
 )
 
-// checkSecrets refuses a harness that names secrets which the submitter has not: no
-// attempt could be given their values. own reports whether the harness gets the
+// checkSecrets refuses a harness that names secrets which the submitter has not, since no
+// attempt could be given their values, or which are a cluster's. own reports whether the harness gets the
 // submitter's own: only one that they registered themselves, because a harness
 // decides what is done with them.
 func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protocol.HarnessSpec) (own bool, err error) {
@@ -32,7 +32,18 @@ func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protoco
 		return false, err
 	}
 	own = by == p.Subject
-	missing, err := s.cfg.Secrets.Missing(ctx, secretsOf(p.Workspace, p.Subject, own), refs)
+	of := secretsOf(p.Workspace, p.Subject, own)
+	for i, ref := range refs {
+		if refs[i], err = s.forJobs(ctx, of, ref); err == nil {
+			continue
+		}
+		var kept *clusterSecretError
+		if !errors.As(err, &kept) {
+			return own, err
+		}
+		return own, protocol.BadRequest("harness %s@%s %v", h.ID, h.Version, kept).WithHint("%s", kept.hint()).WithData("secrets", []string{kept.name})
+	}
+	missing, err := s.cfg.Secrets.Missing(ctx, of, refs)
 	if err != nil || len(missing) == 0 {
 		return own, err
 	}
@@ -99,9 +110,18 @@ func (s *Service) secretEnv(ctx context.Context, l lease.Lease, sp *spec) (map[s
 			}
 			env, of = map[string]string{}, secretsOf(l.Workspace, r.CreatedBy, sp.OwnSecrets)
 		}
-		value, err := s.cfg.Secrets.Resolve(ctx, of, ref)
+		var value string
+		means, err := s.forJobs(ctx, of, ref)
+		if err == nil {
+			value, err = s.cfg.Secrets.Resolve(ctx, of, means)
+		}
 		var unreadable *secret.UnreadableError
+		var kept *clusterSecretError
 		switch {
+		case errors.As(err, &kept):
+			f := secretFailure(fmt.Sprintf("harness %s@%s %v", h.ID, h.Version, kept))
+			f.Hint = kept.hint()
+			return nil, f
 		case errors.Is(err, secret.ErrNotFound):
 			missing = append(missing, ref.String())
 		case errors.As(err, &unreadable):
