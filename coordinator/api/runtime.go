@@ -1,6 +1,9 @@
 package api
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/protocol"
 )
@@ -17,15 +20,56 @@ func (s *Server) runtimeRoutes() []route {
 	}
 }
 
+// mayBind is nil if the principal may have a spec's secrets sent to where it says. Who
+// gives a secret to an address for the first time could as well read it.
+func (c *call) mayBind(q protocol.RuntimeQuery) error {
+	denied := c.principal.Permits(auth.SecretsRead)
+	if denied == nil || q.Spec == nil { // what is registered is bound
+		return nil
+	}
+	unbound, err := c.s.cfg.Runtimes.Unbound(c.r.Context(), c.principal.Workspace, q)
+	if err != nil || len(unbound) == 0 {
+		return err
+	}
+	var problem *protocol.Problem
+	if !errors.As(denied, &problem) {
+		return denied
+	}
+	b := unbound[0]
+	problem.Message = fmt.Sprintf("no registered runtime of this workspace gives the secret %s to %s yet, and to be the first takes %s", b.Name, b.Address, auth.SecretsRead)
+	if b.Address == "" {
+		problem.Message = fmt.Sprintf("no registered runtime of this workspace uses the secret %s as %s yet, and to be the first takes %s", b.Name, b.Field, auth.SecretsRead)
+	}
+	return problem.WithHint("an admin registers a runtime with it first (everdict runtimes register, with a key of the scope %s); "+
+		"then whoever may register runtimes can use the same secret with the same address", protocol.ScopeAdmin)
+}
+
 func (s *Server) registerRuntime(c *call, spec *protocol.RuntimeSpec) (protocol.Registered, error) {
+	if err := c.mayBind(protocol.RuntimeQuery{Spec: spec}); err != nil {
+		return protocol.Registered{}, err
+	}
 	return s.cfg.Runtimes.Register(c.r.Context(), c.principal.Workspace, c.principal.Subject, *spec)
 }
 
 func (s *Server) validateRuntime(c *call, q *protocol.RuntimeQuery) (protocol.RuntimeValidation, error) {
-	return s.cfg.Runtimes.Validate(c.r.Context(), c.principal.Workspace, *q)
+	v, err := s.cfg.Runtimes.Validate(c.r.Context(), c.principal.Workspace, *q)
+	if err != nil || !v.OK {
+		return v, err
+	}
+	var problem *protocol.Problem
+	if err := c.mayBind(*q); errors.As(err, &problem) {
+		return protocol.RuntimeValidation{Validation: protocol.Validation{Errors: []string{problem.Message},
+			VersionExists: v.VersionExists, ExistingVersions: v.ExistingVersions}}, nil
+	} else if err != nil {
+		return protocol.RuntimeValidation{}, err
+	}
+	return v, nil
 }
 
 func (s *Server) probeRuntime(c *call, q *protocol.RuntimeQuery) (protocol.Probe, error) {
+	if err := c.mayBind(*q); err != nil {
+		return protocol.Probe{}, err
+	}
 	return s.cfg.Runtimes.Probe(c.r.Context(), c.principal.Workspace, *q)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -130,4 +131,54 @@ func TestRuntimeRights(t *testing.T) {
 	read := issued.APIKey
 	e.do("GET", "/runtimes", "", "Authorization", "Bearer "+read).wants(http.StatusOK)
 	e.do("POST", "/runtimes", nomadRuntime, "Authorization", "Bearer "+read).problem(http.StatusForbidden, protocol.CodeForbidden)
+}
+
+// TestP12_WhoGivesASecretToAnAddress: the first who does must be able to read it; with
+// what is registered, everybody who may register runtimes may go on.
+func TestP12_WhoGivesASecretToAnAddress(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{auth: auth.Config{Required: true}})
+	admin, viewer := e.key("root", protocol.RoleAdmin), e.key("vic", protocol.RoleViewer)
+	writes := e.key("root", protocol.RoleAdmin, protocol.ScopeWrite)
+	as := func(key []string, path, body string) reply { return e.do("POST", path, body, key...) }
+	spec := func(kind, id, version, rest string) string {
+		return `{"kind":"` + kind + `","id":"` + id + `","version":"` + version + `","image":"i",` + rest + `}`
+	}
+	const cluster, evil = `"addr":"https://nomad.internal:4646"`, `"addr":"http://evil"`
+	for name, row := range map[string]struct{ good, bad string }{
+		"another address":      {spec("nomad", "n", "1", cluster+`,"authSecret":"TOKEN"`), spec("nomad", "n", "9", evil+`,"authSecret":"TOKEN"`)},
+		"another secret":       {spec("nomad", "n", "1", cluster+`,"authSecret":"TOKEN"`), spec("nomad", "n", "9", cluster+`,"authSecret":"OPENAI_API_KEY"`)},
+		"an API server":        {spec("k8s", "k", "1", `"server":"https://kube:6443","authSecret":"KUBE"`), spec("k8s", "k", "9", `"server":"https://evil","authSecret":"KUBE"`)},
+		"a kubeconfig":         {spec("k8s", "c", "1", `"kubeconfigSecret":"CONFIG"`), spec("k8s", "c", "9", `"kubeconfigSecret":"OPENAI_API_KEY"`)},
+		"a kubeconfig's token": {spec("k8s", "c", "1", `"kubeconfigSecret":"CONFIG"`), spec("k8s", "c", "9", `"kubeconfigSecret":"CONFIG","authSecret":"CONFIG"`)},
+		"traces": {spec("nomad", "n", "2", cluster+`,"traceSource":{"kind":"otel","endpoint":"http://traces","authSecret":"TRACES"}`),
+			spec("nomad", "n", "9", cluster+`,"traceSource":{"kind":"otel","endpoint":"http://evil","authSecret":"TRACES"}`)},
+	} {
+		as(admin, "/runtimes", row.good).wants(http.StatusCreated)
+		for who, key := range map[string][]string{"a viewer": viewer, "an admin's key for writing": writes} {
+			for _, path := range []string{"/runtimes", "/runtimes/probe"} {
+				p := as(key, path, row.bad).problem(http.StatusForbidden, protocol.CodeForbidden)
+				if !strings.Contains(p.Hint, "an admin registers") || !strings.Contains(p.Message, "secret") || p.Data["action"] != string(auth.SecretsRead) {
+					t.Errorf("%s, %s of %s: %+v, want who may and what to do", name, path, who, p)
+				}
+			}
+			var v protocol.RuntimeValidation
+			if as(key, "/runtimes/validate", row.bad).wants(http.StatusOK).into(&v); v.OK || len(v.Errors) != 1 || v.VersionExists || len(v.ExistingVersions) == 0 {
+				t.Errorf("%s: %s is told %+v, want what registering would refuse", name, who, v)
+			}
+			as(key, "/runtimes/probe", row.good).wants(http.StatusOK)
+			as(key, "/runtimes", row.good).wants(http.StatusCreated)
+			again := strings.NewReplacer(`"version":"`, `"version":"1.`, `"id":"`, `"id":"of-a-viewer-`).Replace(row.good)
+			as(key, "/runtimes/probe", again).wants(http.StatusOK)
+			as(key, "/runtimes", again).wants(http.StatusCreated)
+			if as(key, "/runtimes/validate", again).wants(http.StatusOK).into(&v); !v.OK {
+				t.Errorf("%s: %s is told %+v of a pair that is bound", name, who, v)
+			}
+		}
+	}
+	e.do("GET", "/runtimes/n/versions/9", "", admin...).problem(http.StatusNotFound, protocol.CodeNotFound)
+	as(viewer, "/runtimes/probe", `{"id":"n","version":"1"}`).wants(http.StatusOK)
+	as(viewer, "/runtimes", spec("nomad", "open", "1", evil)).wants(http.StatusCreated) // which gets no secret
+	// What cannot be is said before who may.
+	as(viewer, "/runtimes", spec("nomad", "n", "9", `"authSecret":"TOKEN"`)).problem(http.StatusBadRequest, protocol.CodeBadRequest)
 }
