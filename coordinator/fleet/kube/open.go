@@ -7,13 +7,16 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -90,7 +93,8 @@ func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, erro
 	}
 	a.config.QPS, a.config.Burst = queriesPerSecond, burst
 	a.config.UserAgent = "everdict"
-	client, err := kubernetes.NewForConfig(a.config)
+	a.config.Wrap(func(base http.RoundTripper) http.RoundTripper { return fleet.Answers{Base: base, Engine: isStatus} })
+	client, err := clientset(a.config)
 	if err != nil {
 		if t.Spec.KubeconfigSecret != "" {
 			err = errUnusable // the error could quote it
@@ -98,6 +102,23 @@ func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, erro
 		return nil, fmt.Errorf("kube: use %s: %w", a.credential, err)
 	}
 	return newProvider(o.cfg, t, client, a), nil
+}
+
+// clientset is a client that follows no redirection: the credential would go along.
+func clientset(c *rest.Config) (kubernetes.Interface, error) {
+	plain, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	own := *plain
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return kubernetes.NewForConfigAndClient(c, &own)
+}
+
+// isStatus says whether an error is one of a Kubernetes API server.
+func isStatus(_ *http.Response, body []byte, _ string) bool {
+	var s metav1.TypeMeta
+	return json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1"
 }
 
 // access is how a cluster is reached.

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -235,7 +236,28 @@ func (p *provider) err(action string, err error) error {
 	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "exceeded quota"):
 		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: err.Error()}
 	}
+	if code := status(err); code >= 300 && code < 400 {
+		return fmt.Errorf("kube: %s: what answers sends elsewhere (%d), which is not followed: it would take the credential along", action, code)
+	}
+	if foreign(err) {
+		return fmt.Errorf("kube: %s: what answers is no Kubernetes API server", action)
+	}
 	return fmt.Errorf("kube: %s: %w", action, err)
+}
+
+// status is the HTTP code of an answer that was an error; 0: there was none.
+func status(err error) int {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return int(answer.Status().Code)
+	}
+	return 0
+}
+
+// foreign says that an error comes of an answer that Kubernetes does not give, and may
+// quote it.
+func foreign(err error) bool {
+	return runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || runtime.IsNotRegisteredError(err) || strings.Contains(err.Error(), "json parse error")
 }
 
 // denied says that the credential is known and may not do this. Admission forbids with

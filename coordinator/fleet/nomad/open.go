@@ -5,12 +5,15 @@
 package nomad
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/nomad/api"
@@ -104,7 +107,26 @@ func httpClient() *http.Client {
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	transport.MaxIdleConnsPerHost, transport.IdleConnTimeout = idleConns, idleTimeout
 	return &http.Client{
-		Transport:     transport,
+		Transport:     fleet.Answers{Base: transport, Engine: new(acquaintance).says},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// ownWords are what Nomad says before it can be known by a header.
+var ownWords = regexp.MustCompile(`^(rpc error: )*(` +
+	`Permission denied|ACL token (not found|expired)|ACL support disabled|(ACL token lookup failed: )?index error: UUID must be 36 characters|` +
+	`No cluster leader|No path to region|Not ready to serve consistent reads|` +
+	`Enforcing job modify index \d+: job [a-z ]+(: \d+)?|job "[^"]+" is in nonexistent namespace "[^"]+")$`)
+
+// acquaintance knows a Nomad server again: its answers to reads have an index, those that
+// say no often nothing but words.
+type acquaintance struct{ at atomic.Pointer[string] }
+
+func (a *acquaintance) says(r *http.Response, body []byte, from string) bool {
+	if r.Header.Get("X-Nomad-Index") != "" {
+		a.at.Store(&from)
+		return true
+	}
+	at := a.at.Load()
+	return at != nil && *at == from || ownWords.Match(bytes.TrimSpace(body))
 }

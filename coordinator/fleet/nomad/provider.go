@@ -2,6 +2,7 @@ package nomad
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -298,5 +299,17 @@ func (p *provider) err(action string, err error) error {
 	case code >= 300 && code < 400:
 		return fmt.Errorf("nomad: %s: %s answers with a redirection, which is not followed: it would take the token along", action, p.t.Spec.Addr)
 	}
+	if foreign(err) {
+		return fmt.Errorf("nomad: %s: what answers is no Nomad server", action)
+	}
 	return fmt.Errorf("nomad: %s: %w", action, err)
+}
+
+// foreign says that an error comes of an answer that Nomad does not give, and may quote it.
+func foreign(err error) bool {
+	var form *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var number *strconv.NumError
+	var instant *time.ParseError
+	return errors.As(err, &form) || errors.As(err, &kind) || errors.As(err, &number) || errors.As(err, &instant)
 }
