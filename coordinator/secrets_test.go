@@ -151,3 +151,26 @@ func TestSecretsOfAKeyService(t *testing.T) {
 		t.Errorf("rotate: got %v, want that the key is not in the file", err)
 	}
 }
+
+// TestP12_ASecretThatARuntimeNames: from the moment a runtime is registered, no harness
+// gets the secret with which its cluster is called.
+func TestP12_ASecretThatARuntimeNames(t *testing.T) {
+	t.Parallel()
+	c, err := Open(t.Context(), Config{DataDir: t.TempDir(), Local: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close the coordinator: %v", err)
+		}
+	}()
+	const run = `{"harness":{"id":"deployer","version":"1"},"case":{"id":"c","env":{"kind":"prompt"},"task":"say"}}`
+	ask(t, c, "PUT", "/secrets/TOKEN", `{"value":"the value"}`, http.StatusNoContent)
+	ask(t, c, "POST", "/harnesses", `{"kind":"command","id":"deployer","version":"1","command":"deploy","env":{"TOKEN":{"secretRef":"TOKEN"}}}`, http.StatusCreated)
+	ask(t, c, "POST", "/runs", run, http.StatusAccepted)
+	ask(t, c, "POST", "/runtimes", `{"kind":"nomad","id":"prod","version":"1","image":"i","addr":"http://127.0.0.1:9","authSecret":"TOKEN"}`, http.StatusCreated)
+	if got := ask(t, c, "POST", "/runs", run, http.StatusBadRequest); !strings.Contains(got, "runtime prod@1") || !strings.Contains(got, "another name") {
+		t.Errorf("the refusal: %s", got)
+	}
+}

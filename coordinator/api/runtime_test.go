@@ -150,7 +150,7 @@ func TestP12_WhoGivesASecretToAnAddress(t *testing.T) {
 		"another secret":       {spec("nomad", "n", "1", cluster+`,"authSecret":"TOKEN"`), spec("nomad", "n", "9", cluster+`,"authSecret":"OPENAI_API_KEY"`)},
 		"an API server":        {spec("k8s", "k", "1", `"server":"https://kube:6443","authSecret":"KUBE"`), spec("k8s", "k", "9", `"server":"https://evil","authSecret":"KUBE"`)},
 		"a kubeconfig":         {spec("k8s", "c", "1", `"kubeconfigSecret":"CONFIG"`), spec("k8s", "c", "9", `"kubeconfigSecret":"OPENAI_API_KEY"`)},
-		"a kubeconfig's token": {spec("k8s", "c", "1", `"kubeconfigSecret":"CONFIG"`), spec("k8s", "c", "9", `"kubeconfigSecret":"CONFIG","authSecret":"CONFIG"`)},
+		"a kubeconfig's token": {spec("k8s", "c", "1", `"kubeconfigSecret":"CONFIG"`), spec("k8s", "c", "9", `"kubeconfigSecret":"CONFIG","server":"https://evil","authSecret":"CONFIG"`)},
 		"traces": {spec("nomad", "n", "2", cluster+`,"traceSource":{"kind":"otel","endpoint":"http://traces","authSecret":"TRACES"}`),
 			spec("nomad", "n", "9", cluster+`,"traceSource":{"kind":"otel","endpoint":"http://evil","authSecret":"TRACES"}`)},
 	} {
