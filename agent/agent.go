@@ -167,6 +167,9 @@ type Runner struct {
 	redial   chan struct{} // somebody does not want to wait; see Redial
 	news     *news
 
+	// hesitate is called when an offer has come and is not begun yet; nil but in tests.
+	hesitate func()
+
 	mu       sync.Mutex
 	active   map[string]*attempt
 	session  *link.RunnerSession
@@ -175,7 +178,12 @@ type Runner struct {
 	degraded string
 	gaveBack int
 	taken    int
+	// arriving is how many offers are on their way into active, or are being given back.
+	arriving  int
+	suspended bool // see hold
 
+	// attempts counts those in active that are worked on, and arriving. It is added to with
+	// the mutex, and not by an offer once draining is closed: after that Wait misses none.
 	attempts sync.WaitGroup
 	laying   sync.Mutex // held while directories are made
 }
@@ -211,9 +219,16 @@ func New(cfg Config) *Runner {
 	return r
 }
 
-// Drain stops the pulling. Run returns when the attempts have ended and their
-// results are delivered, or after the drain timeout.
-func (r *Runner) Drain() { r.drain.Do(func() { close(r.draining) }) }
+// Drain stops the pulling: what is not begun now does not begin. Run returns when the
+// attempts have ended and their results are delivered, or after the drain timeout.
+func (r *Runner) Drain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drainNow()
+}
+
+// drainNow is Drain for who has the mutex.
+func (r *Runner) drainNow() { r.drain.Do(func() { close(r.draining) }) }
 
 // Taken is how many attempts this runner has begun.
 func (r *Runner) Taken() int {
@@ -483,6 +498,8 @@ func (r *Runner) reportLost(spool *outbox.Spool) error {
 	})
 }
 
+// stopAll stops every attempt that was admitted. That no other follows is for the caller to
+// see to, before: see barred.
 func (r *Runner) stopAll(why *executor.Stopped) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

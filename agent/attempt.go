@@ -35,44 +35,70 @@ type attempt struct {
 	given bool
 	// finished is guarded by Runner.mu: the result lies in the outbox.
 	finished bool
+	// over is guarded by Runner.mu: nobody works on it any more.
+	over bool
 	// tail is the end of its log; nil where nobody observes the runner.
 	tail *log.Tail
 }
 
 func attemptName(run string, epoch int64) string { return run + "." + strconv.FormatInt(epoch, 10) }
 
-// begin takes an offer and starts to work on it; false means that it was
-// refused and that the slot is free again.
-func (r *Runner) begin(offer *link.Offer, slot *slot) bool {
-	r.mu.Lock()
-	known := r.active[attemptName(offer.Run, offer.Epoch)] != nil
-	r.mu.Unlock()
+// begin takes an offer and starts to work on it; false means that it did not, and that
+// the slot may ask again after rest.
+func (r *Runner) begin(o arrival, slot *slot) (rest time.Duration, begun bool) {
+	known, err := r.enter(o)
 	if known { // the answer to a request that was asked again
-		r.acknowledge(offer, nil)
-		return false
+		r.acknowledge(o.Offer, nil)
+		return refusedPause, false
 	}
+	if err != nil {
+		return r.turnAway(o, slot, err), false
+	}
+	defer r.entered()
+	a, err := r.prepare(o)
+	if err != nil {
+		r.refuse(o.Offer, err)
+		return refusedPause, false
+	}
+	if r.hesitate != nil {
+		r.hesitate()
+	}
+	r.mu.Lock()
+	var ctx context.Context
+	if err = r.barred(o); err == nil {
+		ctx = r.admit(a)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		if err := a.spool.Abandon(); err != nil {
+			a.log.Error("what is left of the attempt could not be removed", "err", err)
+		}
+		return r.turnAway(o, slot, err), false
+	}
+	slot.request = protocol.NewID("req_")
+	r.start(ctx, a, o.Payload, o.Received, slot)
+	go r.acknowledge(o.Offer, a)
+	return 0, true
+}
+
+// prepare makes an attempt of an offer. Nobody works on it yet.
+func (r *Runner) prepare(o arrival) (*attempt, error) {
 	if err := r.directories(); err != nil {
-		r.refuse(offer, err)
-		return false
+		return nil, err
 	}
-	if err := r.mine(offer); err != nil {
-		r.refuse(offer, err)
-		return false
+	if err := r.mine(o.Offer); err != nil {
+		return nil, err
 	}
-	f := freezing{ttl: offer.TTL.Std(), margin: r.timingNow().LeaseMargin}
+	f := freezing{ttl: o.TTL.Std(), margin: r.timingNow().LeaseMargin}
 	if f.ttl == 0 {
 		f.ttl = r.timingNow().LeaseTTL
 	}
-	a, err := r.attempt(offer.AttemptRef, f)
+	a, err := r.attempt(o.AttemptRef, f)
 	if err != nil {
-		r.refuse(offer, err)
-		return false
+		return nil, err
 	}
-	a.tenure.freeze = f.unconfirmed(cmp.Or(offer.StartWithin.Std(), r.timingNow().StartAck))
-	slot.request = protocol.NewID("req_")
-	r.start(a, offer.Payload, offer.Received, slot)
-	go r.acknowledge(offer, a)
-	return true
+	a.tenure.freeze = f.unconfirmed(cmp.Or(o.StartWithin.Std(), r.timingNow().StartAck))
+	return a, nil
 }
 
 // attempt is a new one with its place in the outbox.
@@ -91,17 +117,22 @@ func (r *Runner) attempt(ref link.AttemptRef, f freezing) (*attempt, error) {
 	return a, nil
 }
 
-// start works on an attempt whose slot is taken, and gives that back at its end.
-func (r *Runner) start(a *attempt, job json.RawMessage, received time.Time, slot *slot) {
+// admit makes an attempt one of those that this runner has: from here on it is begun, and
+// whoever stops them stops it. The caller has the mutex, and calls start next.
+func (r *Runner) admit(a *attempt) context.Context {
 	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.stop, a.tenure.stop = stop, stop
-	r.mu.Lock()
 	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
 	r.taken++
-	r.mu.Unlock()
-	r.stir()
 	r.attempts.Add(1)
+	return ctx
+}
+
+// start works on an attempt that was admitted and whose slot is taken, and gives that back
+// at its end.
+func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, received time.Time, slot *slot) {
+	r.stir()
 	go func() {
 		defer r.attempts.Done()
 		tenure := make(chan struct{})
@@ -110,8 +141,9 @@ func (r *Runner) start(a *attempt, job json.RawMessage, received time.Time, slot
 			a.tenure.run(ctx, received)
 		}()
 		again := a.work(ctx, job)
-		stop(nil)
+		a.stop(nil)
 		<-tenure
+		r.worked(a)
 		go a.delivered()
 		if r.cfg.Once {
 			r.Drain()

@@ -41,7 +41,10 @@ func (r *Runner) beginGiven() error {
 		return err
 	}
 	a.given = true
-	r.start(a, g.Job, time.Now(), slot)
+	r.mu.Lock()
+	ctx := r.admit(a) // whatever bars an offer: it was handed out, and is stopped like any other
+	r.mu.Unlock()
+	r.start(ctx, a, g.Job, time.Now(), slot)
 	return nil
 }
 

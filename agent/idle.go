@@ -13,6 +13,48 @@ func (r *Runner) stir() {
 	}
 }
 
+// DrainIdle drains the runner if it works on no attempt; false: it does, or has to finish
+// one, and nothing is changed. The one is decided with the other, so that true holds: an
+// offer that is being begun in this moment goes back to the queue, not started. A result
+// that waits for the coordinator is no work: it is delivered as Drain says. After false
+// there is an Idle to come.
+func (r *Runner) DrainIdle() bool {
+	return r.drainIf(func() bool { return r.working() == 0 })
+}
+
+// drainIf drains the runner if idle, which is called with the mutex, says that it may.
+func (r *Runner) drainIf(idle func() bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !idle() {
+		return false
+	}
+	r.drainNow()
+	return true
+}
+
+// working is how many attempts are worked on. The caller has the mutex.
+func (r *Runner) working() int {
+	n := 0
+	for _, a := range r.active {
+		if !a.over {
+			n++
+		}
+	}
+	return n
+}
+
+// worked says that nobody works on an attempt any more.
+func (r *Runner) worked(a *attempt) {
+	r.mu.Lock()
+	a.over = true
+	idle := r.working() == 0
+	r.mu.Unlock()
+	if idle {
+		r.news.put(Idle{})
+	}
+}
+
 // untilIdle drains the runner when it has been connected and without an attempt for
 // Config.ExitWhenIdle. It ends with the session: a coordinator that is away may have
 // work.
@@ -25,12 +67,9 @@ func (r *Runner) untilIdle(ctx context.Context) {
 			return
 		case <-r.stirred:
 		case <-timer.C:
-			r.mu.Lock()
-			busy := len(r.active) > 0
-			r.mu.Unlock()
-			if !busy {
+			// An offer that is being begun is what this runner has waited for.
+			if r.drainIf(func() bool { return len(r.active)+r.arriving == 0 }) {
 				r.log.Info("idle: no run came", "for", r.cfg.ExitWhenIdle)
-				r.Drain()
 				return
 			}
 		}

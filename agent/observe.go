@@ -59,6 +59,9 @@ type (
 		// Stopped is set when it did not end by itself.
 		Stopped *executor.Stopped
 	}
+	// Idle: no attempt is worked on any more. Another may be by the time that it is told:
+	// see DrainIdle.
+	Idle struct{}
 	// Delivered: the coordinator has the result.
 	Delivered struct {
 		Run   string
@@ -79,6 +82,7 @@ func (AttemptBegun) event() {}
 func (AttemptPhase) event() {}
 func (AttemptHeld) event()  {}
 func (AttemptEnded) event() {}
+func (Idle) event()         {}
 func (Delivered) event()    {}
 func (Degraded) event()     {}
 func (Said) event()         {}

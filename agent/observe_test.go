@@ -37,16 +37,21 @@ func TestObserverNeverBlocks(t *testing.T) {
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := newGate("")
-	wish, done := g.open(t.Context())
+	wish, turned, done := g.open(t.Context())
 	if wish.Err() != nil || !g.pass(t.Context()) {
 		t.Fatal("an open gate lets nobody through")
 	}
 	if !g.set("lunch") || g.set("long lunch") {
 		t.Error("set does not say what it turned")
 	}
+	select {
+	case <-turned:
+	default:
+		t.Error("a shut gate has not turned")
+	}
 	<-wish.Done() // withdrawn
 	done()
-	if wish, done := g.open(t.Context()); wish.Err() == nil {
+	if wish, _, done := g.open(t.Context()); wish.Err() == nil {
 		t.Error("a shut gate gives a wish")
 	} else {
 		done()

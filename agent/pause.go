@@ -54,9 +54,9 @@ func (r *Runner) Redial() {
 }
 
 // StopNow pauses, stops what runs and gives it back to the queue, so that it runs somewhere
-// else. It does not wait for the ends.
+// else. What was offered and is not begun yet does not begin. It does not wait for the ends.
 func (r *Runner) StopNow(why string) {
-	r.Pause(why)
+	r.Pause(why) // first: what is not yet among those that are stopped meets the gate
 	r.stopAll(&executor.Stopped{Reason: executor.StopPaused, Message: "the owner of the machine has stopped it: " + r.gate.why()})
 }
 
@@ -110,13 +110,14 @@ func (g *gate) pass(ctx context.Context) bool {
 	}
 }
 
-// open is a context that ends with ctx or when the gate is shut. Call done at its end.
-func (g *gate) open(ctx context.Context) (_ context.Context, done context.CancelFunc) {
+// open is a context that ends with ctx or when the gate is shut. Call done at its end. The
+// context ends a moment later; turned is closed at once.
+func (g *gate) open(ctx context.Context) (_ context.Context, turned <-chan struct{}, done context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	reason, changed := g.look()
 	if reason != "" {
 		cancel()
-		return ctx, cancel
+		return ctx, changed, cancel
 	}
 	go func() {
 		select {
@@ -125,5 +126,5 @@ func (g *gate) open(ctx context.Context) (_ context.Context, done context.Cancel
 		case <-ctx.Done():
 		}
 	}()
-	return ctx, cancel
+	return ctx, changed, cancel
 }

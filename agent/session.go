@@ -188,7 +188,7 @@ func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 			return
 		}
 		// A pause withdraws the wish.
-		wish, withdraw := r.gate.open(ctx)
+		wish, turned, withdraw := r.gate.open(ctx)
 		offer, err := s.Pull(wish, link.PullRequest{Request: slot.request})
 		withdrawn := wish.Err() != nil
 		withdraw()
@@ -225,16 +225,12 @@ func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 			}
 			continue
 		}
-		if withdrawn { // the offer was faster
-			r.decline(offer, "paused", r.gate.why())
-			slot.request = protocol.NewID("req_")
-			slot.free <- struct{}{}
-			continue
-		}
-		if !r.begin(offer, slot) {
+		// A pause, a drain or the session's end may have come faster than the offer, and
+		// may still come: begin knows.
+		if rest, begun := r.begin(arrival{Offer: offer, session: s.Done(), turned: turned}, slot); !begun {
 			slot.free <- struct{}{}
 			select {
-			case <-time.After(refusedPause):
+			case <-time.After(rest):
 			case <-ctx.Done():
 				return
 			}

@@ -38,10 +38,11 @@ func (r *Runner) heedSuspend(ctx context.Context) {
 	}
 }
 
-// hold freezes every attempt that there is, and returns what lets them go on, as
-// far as their leases stand then.
+// hold freezes every attempt that there is and lets none begin, and returns what ends
+// both, as far as the leases stand then.
 func (r *Runner) hold() (release func()) {
 	r.mu.Lock()
+	r.suspended = true
 	var held []*tenure
 	for _, a := range r.active {
 		held = append(held, a.tenure)
@@ -55,6 +56,9 @@ func (r *Runner) hold() (release func()) {
 		t.ask(false)
 	}
 	return func() {
+		r.mu.Lock()
+		r.suspended = false
+		r.mu.Unlock()
 		for _, t := range held {
 			t.ask(false)
 		}
