@@ -44,6 +44,10 @@ func (r *Runner) working() int {
 	return n
 }
 
+// unused says that there is no attempt, and none is coming: an offer that is being begun is
+// what the runner has waited for. The caller has the mutex.
+func (r *Runner) unused() bool { return len(r.active)+r.arriving == 0 }
+
 // worked says that nobody works on an attempt any more.
 func (r *Runner) worked(a *attempt) {
 	r.mu.Lock()
@@ -67,8 +71,7 @@ func (r *Runner) untilIdle(ctx context.Context) {
 			return
 		case <-r.stirred:
 		case <-timer.C:
-			// An offer that is being begun is what this runner has waited for.
-			if r.drainIf(func() bool { return len(r.active)+r.arriving == 0 }) {
+			if r.drainIf(r.unused) {
 				r.log.Info("idle: no run came", "for", r.cfg.ExitWhenIdle)
 				return
 			}
