@@ -234,14 +234,17 @@ func (c *connection) once(ctx context.Context) error {
 			changed := c.rec.Settings != rec.Settings || c.rec.Key != rec.Key
 			unpairing := c.rec.Unpairing
 			leaving := c.draining
-			busy := len(c.jobs) > 0
 			c.app.mu.Unlock()
 			switch {
-			case unpairing || changed && !leaving && !busy:
+			case unpairing:
 				restart = true
 				end()
 			case changed && !leaving:
-				c.app.change(func() { c.applying = true })
+				c.app.change(func() { c.applying = true }) // first: an end that is not seen below nudges
+				if r.DrainIdle() {                         // the runner knows, the events are late
+					restart = true
+					end()
+				}
 			default:
 				c.checkMachine(ctx)
 			}
@@ -341,6 +344,13 @@ func (c *connection) observe(e agent.Event) {
 		})
 	case agent.AttemptEnded:
 		c.ended(e)
+	case agent.Idle:
+		a.mu.Lock()
+		applying := c.applying
+		a.mu.Unlock()
+		if applying {
+			c.nudge()
+		}
 	case agent.Delivered:
 		a.change(func() {})
 	case agent.Degraded:
@@ -401,11 +411,7 @@ func (c *connection) ended(e agent.AttemptEnded) {
 	})
 	a.tellEnd(entry)
 	// What has just failed for a reason that lies with this machine is looked at.
-	f := e.Result.Failure
-	a.mu.Lock()
-	applying := c.applying
-	a.mu.Unlock()
-	if applying || f != nil && f.Class == protocol.ClassInfra && e.Stopped == nil {
+	if f := e.Result.Failure; f != nil && f.Class == protocol.ClassInfra && e.Stopped == nil {
 		c.nudge()
 	}
 }

@@ -271,9 +271,16 @@ func (a *app) paired(want control.PairingStatus) control.State {
 // gated begins a run that ends when open is called.
 func (a *app) gated(c control.Connection) (id string, open func()) {
 	a.t.Helper()
+	id, open = a.begin(c)
+	a.connection("it runs", is(control.StatusRunning))
+	return id, open
+}
+
+// begin is gated without waiting for it to begin.
+func (a *app) begin(c control.Connection) (id string, open func()) {
+	a.t.Helper()
 	file := filepath.Join(a.t.TempDir(), "go")
 	id = a.submit(c, "run until [ -e "+file+" ]; do sleep 0.05; done")
-	a.connection("it runs", is(control.StatusRunning))
 	return id, func() {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			a.t.Fatal(err)
