@@ -13,11 +13,10 @@ func (r *Runner) stir() {
 	}
 }
 
-// DrainIdle drains the runner if it works on no attempt; false: it does, or has to finish
-// one, and nothing is changed. The one is decided with the other, so that true holds: an
-// offer that is being begun in this moment goes back to the queue, not started. A result
-// that waits for the coordinator is no work: it is delivered as Drain says. After false
-// there is an Idle to come.
+// DrainIdle drains the runner if it works on no attempt. False: it works on one, nothing has
+// changed, and an Idle is to come. It looks and drains in one step: an offer that is being
+// begun in this moment goes back to the queue and never begins. A result that waits for the
+// coordinator is no work; it is delivered as after Drain.
 func (r *Runner) DrainIdle() bool {
 	return r.drainIf(func() bool { return r.working() == 0 })
 }
