@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -81,8 +82,9 @@ func (d DeepLink) String() string {
 var ErrDeepLink = errors.New("this is no link for Everdict")
 
 // ParseDeepLink reads a link. Everything that String would not have written is refused:
-// unknown kinds and keys, keys that are missing or there twice, a path, a fragment, a
-// coordinator that is not reached by https.
+// unknown kinds and keys, keys that are missing, there twice or in another order, a value
+// that is escaped in another way, a path other than the slash that browsers add, a
+// fragment, a coordinator that CheckCoordinator refuses.
 func ParseDeepLink(s string) (DeepLink, error) {
 	bad := func(format string, args ...any) (DeepLink, error) {
 		return DeepLink{}, fmt.Errorf("%w: "+format, append([]any{ErrDeepLink}, args...)...)
@@ -132,7 +134,17 @@ func ParseDeepLink(s string) (DeepLink, error) {
 			return bad("parameter %s is missing", key)
 		}
 	}
-	return d, d.check()
+	written := DeepLinkScheme + "://" + string(d.Kind)
+	if hasQuery {
+		written += "?" + query
+	}
+	if d.String() != written {
+		return bad("it is written in another way than Everdict writes links")
+	}
+	if err := d.check(); err != nil {
+		return DeepLink{}, err
+	}
+	return d, nil
 }
 
 func (d *DeepLink) check() error {
@@ -163,11 +175,12 @@ func (d *DeepLink) check() error {
 
 // CheckCoordinator says what is wrong with the address of a coordinator that somebody
 // typed in or clicked on: it is https://HOST[:PORT][/PATH] without anything else, or http
-// where the host is this machine (localhost or a loopback address).
+// where the host is this machine (localhost or a loopback address). The path has no escapes
+// and no dot segments: two programs could take those for different places.
 func CheckCoordinator(s string) error {
 	u, err := url.Parse(s)
 	switch {
-	case err != nil || u.Host == "" || u.Opaque != "":
+	case err != nil || u.Hostname() == "" || u.Opaque != "":
 		return errors.New("the coordinator's address is no URL such as https://everdict.example")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.Contains(s, "#"):
 		return errors.New("the coordinator's address has more than host, port and path")
@@ -176,10 +189,29 @@ func CheckCoordinator(s string) error {
 	default:
 		return fmt.Errorf("the coordinator %s is not reached by https", Clip(u.Host, 80))
 	}
-	if strings.ContainsFunc(u.Host, func(r rune) bool { return r >= 0x7f }) || strings.ContainsAny(u.Path, "\\%;") {
+	if !validPort(u) {
+		return fmt.Errorf("the coordinator's address %s has no port of 1 to 65535", Clip(u.Host, 80))
+	}
+	if strings.ContainsFunc(u.Host, func(r rune) bool { return r >= 0x7f }) || strings.ContainsAny(u.EscapedPath(), "\\%;") {
 		return errors.New("the coordinator's address has characters that no address has")
 	}
+	for segment := range strings.SplitSeq(u.Path, "/") {
+		if segment == "." || segment == ".." {
+			return errors.New("the coordinator's address has a path with dots that lead elsewhere")
+		}
+	}
 	return nil
+}
+
+// validPort says whether the port of an address, if it has one, is a number as it is usually
+// written.
+func validPort(u *url.URL) bool {
+	port := u.Port()
+	if port == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n > 0 && strconv.FormatUint(n, 10) == port
 }
 
 // LoopbackHost says whether a host name or address, without a port, is this machine's own.

@@ -66,6 +66,21 @@ func TestF38_HostileLinks(t *testing.T) {
 		"coordinator with a query": strings.Replace(pair, "everdict.example", "everdict.example%3Fx%3D1", 1),
 		"coordinator, look-alike":  strings.Replace(pair, "everdict.example", "%D0%B5verdict.example", 1),
 		"an option as coordinator": strings.Replace(pair, "https%3A%2F%2Feverdict.example", "--help", 1),
+		"no host, but a port":      strings.Replace(pair, "everdict.example", "%3A443", 1),
+		"a port without a number":  strings.Replace(pair, "everdict.example", "everdict.example%3A", 1),
+		"a port that is too large": strings.Replace(pair, "everdict.example", "everdict.example%3A99999", 1),
+		"port 0":                   strings.Replace(pair, "everdict.example", "everdict.example%3A0", 1),
+		"a port with a zero ahead": strings.Replace(pair, "everdict.example", "everdict.example%3A0443", 1),
+		"a path that climbs":       strings.Replace(pair, "everdict.example", "everdict.example%2F..%2Fx", 1),
+		"the same, escaped twice":  strings.Replace(pair, "everdict.example", "everdict.example%2F%252e%252e%2Fx", 1),
+		"a path to itself":         strings.Replace(pair, "everdict.example", "everdict.example%2F.%2Fx", 1),
+		"a slash, escaped twice":   strings.Replace(pair, "everdict.example", "everdict.example%2Fa%252Fb", 1),
+		"values without escapes":   strings.Replace(pair, "https%3A%2F%2F", "https://", 1),
+		"escapes without need":     strings.Replace(pair, "as=ada", "as=%61da", 1),
+		"escapes in small letters": strings.Replace(pair, "https%3A", "https%3a", 1),
+		"a space as %20":           strings.Replace(pair, "ws=blue", "ws=team%20blue", 1),
+		"another order":            strings.Replace(pair, "as=ada&ws=blue", "ws=blue&as=ada", 1),
+		"two slashes":              strings.Replace(pair, "pair?", "pair//?", 1),
 		"a runner token":           strings.Replace(pair, code, "rnr_"+strings.Repeat("a", 32), 1),
 		"a code too long":          pair + "a",
 		"a code with a quote":      strings.Replace(pair, code, code[:35]+"%22", 1),
@@ -79,19 +94,30 @@ func TestF38_HostileLinks(t *testing.T) {
 		if !errors.Is(err, protocol.ErrDeepLink) {
 			t.Errorf("%s: ParseDeepLink(%q) = %+v, %v; want a refusal", name, link, got, err)
 		}
+		if got != (protocol.DeepLink{}) {
+			t.Errorf("%s: ParseDeepLink(%q) refuses, and returns %+v", name, link, got)
+		}
+	}
+	// Browsers make everdict://pair an address with a path.
+	if _, err := protocol.ParseDeepLink(strings.Replace(pair, "pair?", "pair/?", 1)); err != nil {
+		t.Errorf("with the slash that a browser adds: %v", err)
 	}
 }
 
 func FuzzParseDeepLink(f *testing.F) {
 	f.Add("everdict://open")
 	f.Add("everdict://pair?c=https%3A%2F%2Feverdict.example&as=ada&ws=blue&code=prc_" + strings.Repeat("a", 32))
+	f.Add("everdict://pair/?c=https://h:99999/%2e%2e/x&ws=blue&as=ada&code=prc_" + strings.Repeat("a", 32))
 	f.Add("everdict://granted?p=prq_0&code=pgc_" + strings.Repeat("a", 32) + "&state=abcdefghijklmnop")
 	f.Fuzz(func(t *testing.T, s string) {
 		link, err := protocol.ParseDeepLink(s)
 		if err != nil {
 			return
 		}
-		// What is taken means one thing only.
+		// What is taken means one thing only, and is written in one way, but for the slash that browsers add.
+		if w := link.String(); s != w && strings.Replace(s, "/?", "?", 1) != w && s != w+"/" {
+			t.Errorf("ParseDeepLink(%q) took what is written %q", s, w)
+		}
 		again, err := protocol.ParseDeepLink(link.String())
 		if err != nil || again != link {
 			t.Errorf("ParseDeepLink(%q) = %+v, which is written %q and read as %+v, %v", s, link, link, again, err)
