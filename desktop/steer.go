@@ -206,11 +206,34 @@ func (a *App) tellGone(ctx context.Context, rec record) error {
 	if err != nil {
 		return err
 	}
-	c, err := a.client(rec.Coordinator, "")
+	key := link.DeviceKey{Runner: rec.Runner, Key: s.Key}
+	err = a.tellGoneOnce(ctx, rec.Coordinator, key)
+	if refusal(err) == link.CodeNonce { // it has restarted since it gave the nonce
+		err = a.tellGoneOnce(ctx, rec.Coordinator, key)
+	}
+	// Any other refusal, such as that of a nonce or of something on the way, does not say that the runner is gone.
+	if reason := refusal(err); reason == "revoked" || reason == "unknown" {
+		return nil
+	}
+	return err
+}
+
+// refusal is the reason of a coordinator that does not take a credential; empty: err is something else.
+func refusal(err error) string {
+	var p *protocol.Problem
+	if !errors.As(err, &p) || p.Code != protocol.CodeUnauthenticated {
+		return ""
+	}
+	reason, _ := p.Data["reason"].(string)
+	return reason
+}
+
+func (a *App) tellGoneOnce(ctx context.Context, coordinator string, key link.DeviceKey) error {
+	c, err := a.client(coordinator, "")
 	if err != nil {
 		return err
 	}
-	bearer, err := link.DeviceKey{Runner: rec.Runner, Key: s.Key}.Bearer(ctx, func(ctx context.Context) (string, error) {
+	bearer, err := key.Bearer(ctx, func(ctx context.Context) (string, error) {
 		n, err := c.Nonce(ctx)
 		if err != nil {
 			return "", err
@@ -220,15 +243,10 @@ func (a *App) tellGone(ctx context.Context, rec record) error {
 	if err != nil {
 		return err
 	}
-	if c, err = a.client(rec.Coordinator, string(bearer)); err != nil {
+	if c, err = a.client(coordinator, string(bearer)); err != nil {
 		return err
 	}
-	err = c.Unpair(ctx)
-	var p *protocol.Problem
-	if errors.As(err, &p) && p.Code == protocol.CodeUnauthenticated {
-		return nil // it is gone there
-	}
-	return err
+	return c.Unpair(ctx)
 }
 
 // refreshKeys says where keys are and whether the keyring can be used.
