@@ -184,9 +184,8 @@ func (a *App) Run(ctx context.Context) error {
 	for _, c := range start {
 		if c.rec.Unpairing { // an earlier life did not see it through
 			a.runs.Go(func() {
-				if _, err := a.Unpair(life, c.rec.ID); err != nil {
-					a.log.Error("a connection could not be removed altogether", "err", err)
-				}
+				out, err := a.Unpair(life, c.rec.ID)
+				a.sayUnpaired(out, err, "")
 			})
 			continue
 		}

@@ -462,9 +462,8 @@ func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed
 		a.autostart(true)
 	}
 	if l.Replaces != "" {
-		if _, err := a.Unpair(ctx, l.Replaces); err != nil {
-			a.log.Warn("the connection that was replaced could not be removed", "err", err)
-		}
+		out, err := a.Unpair(ctx, l.Replaces)
+		a.sayUnpaired(out, err, fmt.Sprintf("This computer is connected to %s anew, and its old runner could not be removed there.", host))
 	}
 	return nil
 }

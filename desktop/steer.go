@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -193,6 +194,28 @@ func (a *App) Unpair(ctx context.Context, id string) (control.Unpaired, error) {
 		out.Text = fmt.Sprintf("This computer is not connected to %s any more. %s could not be told: remove the runner %s there.", host, host, rec.Label)
 	}
 	return out, err
+}
+
+// sayUnpaired makes a notice of what nobody waits to be told: how a connection ended that an earlier life of the app began
+// to remove, or that a new one has replaced. text says for the latter that the coordinator does not know; empty: out.Text.
+func (a *App) sayUnpaired(out control.Unpaired, err error, text string) {
+	var p *protocol.Problem
+	if errors.As(err, &p) && p.Status == http.StatusNotFound {
+		return // somebody was faster, and was told
+	}
+	if err != nil {
+		a.log.Error("a connection could not be removed altogether", "err", err)
+		a.change(func() {
+			a.notice("error", "A connection could not be removed altogether: "+protocol.Clip(err.Error(), 300)+".", "")
+		})
+	}
+	switch {
+	case out.Text == "" || out.Told:
+	case text == "":
+		a.change(func() { a.notice("warn", out.Text, "") })
+	default:
+		a.change(func() { a.notice("warn", text, "Remove it there: it is the one that is not online.") })
+	}
 }
 
 // tellGone has the coordinator revoke this computer's own runner.
