@@ -49,7 +49,7 @@ func residentCommand() *cobra.Command {
 first one shows its window, and takes the everdict:// link, if there is one.
 
 SIGTERM drains: no new runs are taken, and what runs may go on for 20 s before it is given back to the queue; a second one gives it
-back at once. Settings, keys and the log are where everdict-desktop status --json says.`,
+back at once.` + files(),
 		Example: `  everdict-desktop
   everdict-desktop --background           # as at login: no window
   everdict-desktop --no-tray --background # a machine without a desktop
@@ -71,6 +71,15 @@ back at once. Settings, keys and the log are where everdict-desktop status --jso
 	f.IntVar(&linkFD, "link-fd", 0, "")
 	_ = f.MarkHidden("link-fd") // it is there
 	return cmd
+}
+
+// files says where this user's files are, as a paragraph of the help; empty: nobody knows.
+func files() string {
+	dirs, err := home.Find()
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("\n\nSettings, connections and keys that are in files lie in %s, the log is %s.", dirs.Config, dirs.Log())
 }
 
 // resident is the app as a process.
