@@ -37,6 +37,10 @@ const (
 	// gcPercent makes the collector work more often than Go's 100: a resident app that lives in 10 MB is measured by what it
 	// holds, not by how fast it allocates. GOGC in the environment goes before it.
 	gcPercent = 30
+	// firstTray and lastTray bound how long a tray that could not be shown, or that is gone, is left alone before it is shown
+	// again. The longer one is seldom enough for a machine that never has a session bus.
+	firstTray = 2 * time.Second
+	lastTray  = 5 * time.Minute
 )
 
 func residentCommand() *cobra.Command {
@@ -190,32 +194,61 @@ func (o *resident) tray(ctx context.Context, a *desktop.App, log *slog.Logger) {
 	if o.noTray {
 		return
 	}
-	states := make(chan tray.State)
-	go func() {
-		for {
-			s := a.State()
-			select {
-			case states <- desktop.Tray(s):
-			case <-ctx.Done():
-				return
+	keepTray(ctx, log, func(ctx context.Context) error {
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		states := make(chan tray.State)
+		go func() {
+			for {
+				s := a.State()
+				select {
+				case states <- desktop.Tray(s):
+				case <-ctx.Done():
+					return
+				}
+				select {
+				case <-a.Changed(s.Rev):
+				case <-ctx.Done():
+					return
+				}
 			}
-			select {
-			case <-a.Changed(s.Rev):
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	err := tray.Run(ctx, tray.Config{
-		States: states, Clicked: func(id string) { a.Clicked(ctx, id) }, Activated: func() { a.ShowWindow(ctx) },
-		Opened: func(url string) {
-			if _, err := a.Open(ctx, control.OpenRequest{Link: url}); err != nil {
-				log.Error("the link could not be taken", "err", err)
-			}
-		},
+		}()
+		return tray.Run(ctx, tray.Config{
+			States: states, Clicked: func(id string) { a.Clicked(ctx, id) }, Activated: func() { a.ShowWindow(ctx) },
+			Opened: func(url string) {
+				if _, err := a.Open(ctx, control.OpenRequest{Link: url}); err != nil {
+					log.Error("the link could not be taken", "err", err)
+				}
+			},
+		})
 	})
-	if err != nil {
-		log.Warn("there is no tray icon: start the app again to see its window", "err", err)
+}
+
+// keepTray runs a tray until ctx ends. On Linux the bus that carries it can end and come back, or come late: it is run
+// again then.
+func keepTray(ctx context.Context, log *slog.Logger, run func(context.Context) error) {
+	wait := firstTray
+	for {
+		err := run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, tray.ErrGone) {
+			wait = firstTray
+		}
+		again := runtime.GOOS == "linux" && (errors.Is(err, tray.ErrGone) || errors.Is(err, tray.ErrNoBus))
+		if !again || wait == firstTray { // what is tried again says so once
+			log.Warn("there is no tray icon: start the app again to see its window", "err", err, "again", again)
+		}
+		if !again {
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		wait = min(2*wait, lastTray)
 	}
 }
 

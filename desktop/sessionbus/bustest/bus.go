@@ -32,7 +32,24 @@ func Start(t testing.TB) *Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &Bus{daemon: exec.Command("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address", "--address=unix:path="+filepath.Join(dir, "bus"))}
+	return start(t, "unix:path="+filepath.Join(dir, "bus"))
+}
+
+// Again starts another bus in the place of one that was stopped, as the next login of the user does.
+func (b *Bus) Again(t testing.TB) *Bus {
+	t.Helper()
+	return start(t, b.Place())
+}
+
+// Place is the address without the id of the bus: that of whichever bus is there.
+func (b *Bus) Place() string {
+	place, _, _ := strings.Cut(b.Address, ",")
+	return place
+}
+
+func start(t testing.TB, place string) *Bus {
+	t.Helper()
+	b := &Bus{daemon: exec.Command("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address", "--address="+place)}
 	out, err := b.daemon.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
