@@ -38,6 +38,7 @@ type connection struct {
 	runner  *agent.Runner // nil: there is none now
 	applied string        // the words of the pause that the runner has
 	online  bool
+	fresh   bool // the coordinator has not answered a heartbeat of this session yet
 	jobs    []*job
 	// trouble is why there is no session, or no runner; the zero value: none.
 	trouble trouble
@@ -320,7 +321,7 @@ func (c *connection) observe(e agent.Event) {
 	switch e := e.(type) {
 	case agent.SessionUp:
 		a.lookAround(context.Background())
-		a.change(func() { c.online, c.trouble = true, trouble{} })
+		a.change(func() { c.online, c.fresh, c.trouble = true, true, trouble{} })
 	case agent.SessionLost:
 		a.lookAround(context.Background())
 		a.change(func() {
@@ -361,7 +362,18 @@ func (c *connection) observe(e agent.Event) {
 	case agent.Said:
 		a.change(func() { a.notice(e.Level, protocol.Clip(hostOf(c.rec.Coordinator)+" says: "+e.Text, 500), "") })
 	case agent.Beat:
+		c.heard()
 		a.beat()
+	}
+}
+
+// heard is called with each heartbeat that was answered.
+func (c *connection) heard() {
+	c.app.mu.Lock()
+	fresh := c.fresh
+	c.app.mu.Unlock()
+	if fresh {
+		c.app.change(func() { c.fresh = false })
 	}
 }
 

@@ -21,8 +21,8 @@ const (
 )
 
 var icons = map[control.Status]tray.Icon{
-	control.StatusNone: tray.Offline, control.StatusConnecting: tray.Offline, control.StatusIdle: tray.Idle, control.StatusRunning: tray.Running,
-	control.StatusPaused: tray.Paused, control.StatusAttention: tray.Attention,
+	control.StatusNone: tray.Offline, control.StatusConnecting: tray.Offline, control.StatusConnected: tray.Connected, control.StatusIdle: tray.Idle,
+	control.StatusRunning: tray.Running, control.StatusPaused: tray.Paused, control.StatusAttention: tray.Attention,
 }
 
 // Tray is what the tray shows of a state.

@@ -171,6 +171,8 @@ func (c *connection) describe(v *control.Connection) {
 		}
 	case v.Paused:
 		v.Status, v.Reason, v.Text = control.StatusPaused, v.Pauses[0], "Paused: "+pauseSentence(v)+"."
+	case c.fresh:
+		v.Status, v.Text = control.StatusConnected, "Connected just now."
 	default:
 		v.Status, v.Text = control.StatusIdle, "Connected, and waiting for a run."
 	}
@@ -189,8 +191,12 @@ func pauseSentence(v *control.Connection) string {
 	return "by you"
 }
 
-// ranks is how much a status matters for the icon.
-var ranks = map[control.Status]int{control.StatusNone: 0, control.StatusIdle: 1, control.StatusPaused: 2, control.StatusConnecting: 3, control.StatusRunning: 4, control.StatusAttention: 5}
+// ranks is how much a status matters for the icon. A computer that takes runs says so, whatever its other connections do,
+// unless one of them needs somebody.
+var ranks = map[control.Status]int{
+	control.StatusNone: 0, control.StatusPaused: 1, control.StatusConnecting: 2, control.StatusConnected: 3, control.StatusIdle: 4,
+	control.StatusRunning: 5, control.StatusAttention: 6,
+}
 
 // overall is the status of the whole app.
 func overall(all []control.Connection) (control.Status, string) {

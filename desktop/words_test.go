@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/outbox"
 	"github.com/everdict/everdict/desktop/control"
+	"github.com/everdict/everdict/desktop/home"
 	"github.com/everdict/everdict/desktop/tray"
 	"github.com/everdict/everdict/desktop/vault"
 	"github.com/everdict/everdict/protocol/link"
@@ -89,10 +92,16 @@ func TestTrayMenu(t *testing.T) {
 	}{
 		{"none", nil, tray.Offline, []string{"open", "quit"}, []string{"pause", "stop"}},
 		{"idle", []control.Connection{con("a", control.StatusIdle, 0)}, tray.Idle, []string{"pause", "stop", "visit/a"}, []string{"resume", "retry/a"}},
+		{"connected", []control.Connection{con("a", control.StatusConnected, 0)}, tray.Connected, []string{"pause", "stop", "visit/a"}, []string{"resume", "retry/a"}},
 		{"running", []control.Connection{con("a", control.StatusRunning, 1)}, tray.Running, []string{"pause", "stop"}, nil},
 		{"paused", []control.Connection{con("a", control.StatusPaused, 0, control.ReasonUser)}, tray.Paused, []string{"resume"}, []string{"pause"}},
 		{"attention", []control.Connection{con("a", control.StatusAttention, 0, control.ReasonDocker)}, tray.Attention, []string{"pause", "retry/a", "visit/a"}, []string{"resume"}},
-		{"two", []control.Connection{con("a", control.StatusIdle, 0), con("b", control.StatusPaused, 0, control.ReasonHours)}, tray.Paused, []string{"pause", "pause/a", "resume/b", "visit/b"}, nil},
+		{"two", []control.Connection{con("a", control.StatusIdle, 0), con("b", control.StatusPaused, 0, control.ReasonHours)}, tray.Idle, []string{"pause", "pause/a", "resume/b", "visit/b"}, nil},
+		{"one takes runs, one was connected just now", []control.Connection{con("a", control.StatusConnected, 0), con("b", control.StatusIdle, 0)}, tray.Idle, nil, nil},
+		{"one takes runs, one has no session", []control.Connection{con("a", control.StatusConnecting, 0), con("b", control.StatusIdle, 0)}, tray.Idle, nil, nil},
+		{"one was connected just now, one is paused", []control.Connection{con("a", control.StatusPaused, 0, control.ReasonUser), con("b", control.StatusConnected, 0)}, tray.Connected, nil, nil},
+		{"one is paused, one has no session", []control.Connection{con("a", control.StatusPaused, 0, control.ReasonUser), con("b", control.StatusConnecting, 0)}, tray.Offline, nil, nil},
+		{"one takes runs, one needs somebody", []control.Connection{con("a", control.StatusIdle, 0), con("b", control.StatusAttention, 0)}, tray.Attention, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,6 +137,42 @@ func TestTrayMenu(t *testing.T) {
 				t.Errorf("the icon is %v, want %v", got.Icon, c.icon)
 			}
 		})
+	}
+}
+
+// A session that has just begun is connected, and idle from the first heartbeat that is answered; each new session begins so.
+// Every status has an icon, and every icon a status.
+func TestConnectedIsShown(t *testing.T) {
+	t.Parallel()
+	a, err := New(Config{Dirs: home.Below(t.TempDir())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newConnection(a, record{ID: "con_1", Coordinator: "https://everdict.example", Runner: "rnr_1"})
+	a.connections = append(a.connections, c)
+	now := func(after string, want control.Status, icon tray.Icon) {
+		t.Helper()
+		s := a.State()
+		if got := Tray(s); s.Status != want || got.Icon != icon || !sentence(s.Text) {
+			t.Errorf("after %s: %s, %q, the icon %v; want %s, %v", after, s.Status, s.Text, got.Icon, want, icon)
+		}
+	}
+	now("the start", control.StatusConnecting, tray.Offline)
+	for range 2 {
+		c.observe(agent.SessionUp{Runner: "rnr_1"})
+		now("the beginning of a session", control.StatusConnected, tray.Connected)
+		c.observe(agent.Beat{})
+		now("a heartbeat", control.StatusIdle, tray.Idle)
+		c.observe(agent.SessionLost{Err: link.ErrDeadPeer})
+		now("the end of a session", control.StatusConnecting, tray.Offline)
+	}
+	for _, icon := range tray.Icons {
+		if !slices.Contains(slices.Collect(maps.Values(icons)), icon) {
+			t.Errorf("no status has the icon %v", icon)
+		}
+	}
+	if len(icons) != len(ranks) {
+		t.Errorf("%d statuses have an icon, and %d a rank", len(icons), len(ranks))
 	}
 }
 

@@ -44,12 +44,14 @@ type Status string
 const (
 	// StatusNone: there is no connection.
 	StatusNone Status = "none"
-	// StatusIdle: connected, and waiting for a run.
-	StatusIdle Status = "idle"
 	// StatusPaused: no new runs are taken; Reason says by whom. Jobs may still run.
 	StatusPaused Status = "paused"
 	// StatusConnecting: there is no session; it is tried again at RetryAt.
 	StatusConnecting Status = "connecting"
+	// StatusConnected: the session has just begun. Runs may come, and the coordinator has not answered a heartbeat yet.
+	StatusConnected Status = "connected"
+	// StatusIdle: connected, and waiting for a run.
+	StatusIdle Status = "idle"
 	// StatusRunning: there are jobs.
 	StatusRunning Status = "running"
 	// StatusAttention: somebody has to do something: Next.

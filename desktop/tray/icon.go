@@ -14,9 +14,9 @@ type Icon int
 
 // The icons.
 const (
-	// Offline: no coordinator is connected. A broken ring.
+	// Offline: there is no session with a coordinator. A broken ring.
 	Offline Icon = iota
-	// Connected: paired and connected, and not taking runs. A ring.
+	// Connected: a session has just begun. A ring.
 	Connected
 	// Idle: ready for a run. A disc with a tick.
 	Idle

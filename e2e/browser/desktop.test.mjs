@@ -39,7 +39,7 @@ async function asProcess(window) {
     await window.getByRole('button', { name: 'Save' }).waitFor({ state: 'detached' })
   }
   await window.getByRole('link', { name: 'Home' }).click()
-  await window.locator('.connection .badge', { hasText: 'Connected' }).waitFor()
+  await window.locator('.connection .badge', { hasText: /^(Connected|Ready)$/ }).waitFor()
 }
 
 /** Runs something on the computer and watches it in the window: while it runs, and when it is over. */

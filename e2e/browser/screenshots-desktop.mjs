@@ -52,7 +52,7 @@ try {
   await window.getByRole('heading', { name: 'This computer is connected' }).waitFor()
   await shoot('connected')
   await press('Done')
-  await window.locator('.badge', { hasText: 'Connected' }).waitFor()
+  await window.locator('.badge', { hasText: 'Ready' }).waitFor()
   await shoot('idle')
   await go('History')
   await window.getByText('No job has run here yet').waitFor()

@@ -1,6 +1,6 @@
 /** The documents of the desktop app, as package desktop/control has them. A Go test of desktop/page holds these against those. */
 
-export type Status = 'none' | 'idle' | 'paused' | 'connecting' | 'running' | 'attention'
+export type Status = 'none' | 'paused' | 'connecting' | 'connected' | 'idle' | 'running' | 'attention'
 export type Phase = 'prepare' | 'install' | 'run' | 'collect' | 'grade'
 export type Outcome = 'passed' | 'failed' | 'unjudged' | 'error' | 'cancelled' | 'returned' | 'lost'
 export type KeyPlace = 'keyring' | 'file'

@@ -4,8 +4,10 @@ import type { ConnectionSettings, Entry, Hours, Job, Outcome, Phase, Status } fr
 
 export function statusWords(s: Status): [Tone, string] {
   switch (s) {
-    case 'idle':
+    case 'connected':
       return ['good', 'Connected']
+    case 'idle':
+      return ['good', 'Ready']
     case 'running':
       return ['active', 'Running']
     case 'paused':
