@@ -94,7 +94,7 @@ func (a *App) Answer(_ context.Context, r control.Answer) (*control.Pairing, err
 		return nil, protocol.BadRequest("the number is missing").WithHint("type the two digits that the dashboard shows: a wrong number makes the link worthless")
 	}
 	p := &pairing{label: r.Label, account: d.Account, code: d.Code, number: r.Number, view: control.Pairing{Coordinator: d.Coordinator}}
-	view, err := a.beginPairing(p, r.Replace)
+	view, err := a.beginPairing(p, r.Replace, r.Instead)
 	if err != nil {
 		return nil, err
 	}

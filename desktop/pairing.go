@@ -63,7 +63,7 @@ func (a *App) Pair(_ context.Context, r control.PairRequest) (control.Pairing, e
 	if err != nil {
 		return control.Pairing{}, err
 	}
-	return a.beginPairing(&pairing{label: r.Label, view: control.Pairing{Coordinator: address}}, r.Replace)
+	return a.beginPairing(&pairing{label: r.Label, view: control.Pairing{Coordinator: address}}, r.Replace, false)
 }
 
 // cleanAddress is the address of a coordinator that somebody typed.
@@ -83,7 +83,9 @@ func cleanAddress(typed string) (string, error) {
 	return s, nil
 }
 
-func (a *App) beginPairing(p *pairing, replace bool) (control.Pairing, error) {
+// beginPairing begins a pairing. replace: a connection with the same coordinator may be replaced; instead: a pairing that goes
+// on may be ended. Where it is refused, nothing is.
+func (a *App) beginPairing(p *pairing, replace, instead bool) (control.Pairing, error) {
 	if p.label == "" {
 		p.label = deviceName()
 	}
@@ -98,10 +100,17 @@ func (a *App) beginPairing(p *pairing, replace bool) (control.Pairing, error) {
 		a.mu.Unlock()
 		return control.Pairing{}, protocol.Unavailable("the app is starting or ending")
 	}
-	if a.pairing != nil && !a.pairing.over() {
-		host := a.pairing.view.Host
+	former := a.pairing
+	if former != nil && former.over() {
+		former = nil
+	}
+	if former != nil && (!instead || former.view.Status == control.PairingRedeeming) {
+		host, hint := former.view.Host, "finish that, or cancel it"
+		if former.view.Status == control.PairingRedeeming {
+			hint = "wait until that is done" // it may have made a runner
+		}
 		a.mu.Unlock()
-		return control.Pairing{}, protocol.Conflict("this computer is being connected to %s", host).WithHint("finish that, or cancel it")
+		return control.Pairing{}, protocol.Conflict("this computer is being connected to %s", host).WithHint("%s", hint)
 	}
 	for _, c := range a.connections {
 		if sameCoordinator(c.rec.Coordinator, p.view.Coordinator) {
@@ -112,6 +121,9 @@ func (a *App) beginPairing(p *pairing, replace bool) (control.Pairing, error) {
 		a.mu.Unlock()
 		return control.Pairing{}, protocol.Conflict("this computer is connected to %s already", p.view.Host).
 			WithData("connection", p.replaces).WithHint("replace that connection, or keep it")
+	}
+	if former != nil {
+		former.cancel()
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
 	p.cancel = cancel

@@ -196,7 +196,7 @@ Approve only if the page shows the number that is printed here.`,
 			if err := c.Do(cmd.Context(), http.MethodPost, "pair", r, &p); err != nil {
 				return err
 			}
-			return followPairing(cmd, c)
+			return followPairing(cmd, c, p)
 		}),
 	}
 	cmd.Flags().StringVar(&r.Label, "label", "", "name of the runner (default: the computer's)")
@@ -205,13 +205,17 @@ Approve only if the page shows the number that is printed here.`,
 }
 
 // followPairing says how a pairing goes, and cancels it when the command is interrupted.
-func followPairing(cmd *cobra.Command, c *control.Client) error {
+func followPairing(cmd *cobra.Command, c *control.Client, begun control.Pairing) error {
 	w := cmd.OutOrStdout()
 	said, result := "", error(nil)
 	err := c.Watch(cmd.Context(), func(s *control.State) bool {
 		p := s.Pairing
 		if p == nil {
 			result = errors.New("the pairing was dismissed")
+			return false
+		}
+		if p.Coordinator != begun.Coordinator || p.ByLink != begun.ByLink {
+			result = fmt.Errorf("this pairing was ended for another one, with %s", oneLine(p.Host))
 			return false
 		}
 		line := oneLine(p.Text)

@@ -278,6 +278,9 @@ type Answer struct {
 	Label  string `json:"label,omitempty"`
 	// Replace says that Known may be replaced.
 	Replace bool `json:"replace,omitempty"`
+	// Instead says that a pairing which goes on may be ended for this one; without it that is 409 CONFLICT. One that is
+	// being redeemed is never ended.
+	Instead bool `json:"instead,omitempty"`
 }
 
 // PauseRequest is the body of POST api/pause.

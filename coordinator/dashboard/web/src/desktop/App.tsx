@@ -11,7 +11,7 @@ import type { Notice, State } from './documents'
 import { HistoryPage } from './HistoryPage'
 import { Home } from './Home'
 import { MachinePage } from './MachinePage'
-import { Connecting, Question, Welcome } from './Pairing'
+import { Clicked, Connecting, Welcome } from './Pairing'
 import { SettingsPage } from './SettingsPage'
 
 const pages = [
@@ -100,7 +100,7 @@ function Content({ state }: { state: State }) {
     ) : place === 'settings' ? (
       <SettingsPage state={state} />
     ) : state.question ? (
-      <Question key={state.question.id} q={state.question} state={state} />
+      <Clicked q={state.question} state={state} />
     ) : state.pairing ? (
       <Connecting p={state.pairing} state={state} />
     ) : place === 'connect' || state.connections.length === 0 ? (

@@ -7,7 +7,7 @@ import { Button, ErrorNote, Field, useNow } from '../ui/parts'
 import { useAct } from '../ui/useAct'
 import { tell } from './app'
 import type { Answer, Pairing, PairRequest, Question as Asked, State } from './documents'
-import { address, addressFault, systemName, twoDigits } from './words'
+import { address, addressFault, goesOn, systemName, twoDigits } from './words'
 
 const dismiss = () => tell('POST', 'api/notices/dismiss', { id: 'pairing' })
 
@@ -222,17 +222,30 @@ function Step({ icon, title, children }: { icon: ReactNode; title: string; child
   )
 }
 
+/** What a link asks. Any web page can fire one: a pairing that goes on stays in sight, with its number and its Cancel. */
+export function Clicked({ q, state }: { q: Asked; state: State }) {
+  return (
+    <>
+      {goesOn(state.pairing) && <Connecting p={state.pairing} state={state} />}
+      <Question key={q.id} q={q} state={state} />
+    </>
+  )
+}
+
 /** A link was clicked. Until the answer nobody is contacted. */
-export function Question({ q, state }: { q: Asked; state: State }) {
+function Question({ q, state }: { q: Asked; state: State }) {
   const [number, setNumber] = useState('')
   const { busy, error, act } = useAct()
   const known = state.connections.find((c) => c.id === q.known)
+  const other = goesOn(state.pairing) ? state.pairing : undefined
+  const late = other?.status === 'redeeming' // it may have made a runner
   const answer = (connect: boolean) =>
     act(connect ? 'yes' : 'no', async () => {
       const body: Answer = { question: q.id, connect }
       if (connect) {
         body.number = number
         if (q.known) body.replace = true
+        if (other) body.instead = true
       }
       await tell('POST', 'api/question', body)
     })
@@ -261,10 +274,25 @@ export function Question({ q, state }: { q: Asked; state: State }) {
           )}
         </Field>
         {known && <Replacing host={known.host} />}
-        {state.pairing && state.pairing.status !== 'done' && state.pairing.status !== 'failed' && <div className="note warn">Another connection is being made. A yes here ends that.</div>}
+        {other && (
+          <div className="note warn">
+            <AlertTriangle size={16} aria-hidden />
+            <div className="grow">
+              {late ? (
+                <>
+                  <strong className="wrap">{other.host}</strong> is making this computer a runner. Wait until that is done.
+                </>
+              ) : (
+                <>
+                  This computer is being connected to <strong className="wrap">{other.host}</strong>. A yes here ends that.
+                </>
+              )}
+            </div>
+          </div>
+        )}
         <ErrorNote error={error} />
         <div className="row wraps">
-          <Button look="primary tall" type="submit" busy={busy === 'yes'} disabled={busy !== '' || number.length !== 2}>
+          <Button look="primary tall" type="submit" busy={busy === 'yes'} disabled={busy !== '' || late || number.length !== 2}>
             Connect
           </Button>
           <Button look="tall" busy={busy === 'no'} disabled={busy !== ''} onClick={() => void answer(false)}>

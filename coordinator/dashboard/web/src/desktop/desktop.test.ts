@@ -1,6 +1,9 @@
+import { createElement } from 'react'
+import { renderToStaticMarkup } from 'react-dom/server'
 import { describe, expect, it } from 'vitest'
-import type { Job } from './documents'
+import type { Job, Pairing, Question, State } from './documents'
 import { keptLines, lineChars, Tail } from './logtail'
+import { Clicked } from './Pairing'
 import { address, addressFault, hoursFault, hoursWords, jobNames, twoDigits, wide } from './words'
 
 describe('the end of a log', () => {
@@ -70,5 +73,32 @@ describe('words', () => {
   it('names the jobs that are stopped', () => {
     const jobs = (...names: string[]) => names.map((n) => ({ case: n }) as Job)
     expect([jobNames(jobs('a')), jobNames(jobs('a', 'b')), jobNames(jobs('a', 'b', 'c'))]).toEqual(['a', 'a and b', 'a, b and 1 more'])
+  })
+})
+
+describe('a link that is clicked while this computer is being connected', () => {
+  const question: Question = { id: 'ask_1', coordinator: 'https://b.example', host: 'b.example', account: { subject: 'ada', workspace: 'blue' }, expiresAt: '2030-01-01T00:00:00Z' }
+  const shown = (pairing: Partial<Pairing> | null) => {
+    const p = pairing && { coordinator: 'https://a.example', host: 'a.example', status: 'waiting', byLink: false, text: 'It waits.', ...pairing }
+    return renderToStaticMarkup(createElement(Clicked, { q: question, state: { connections: [], pairing: p } as unknown as State }))
+  }
+  const button = (html: string, name: string) => html.match(new RegExp(`<button[^>]*>${name}</button>`))?.[0]
+  it('asks beside the pairing, which keeps its number and its Cancel', () => {
+    const html = shown({ number: '47' })
+    for (const words of ['Approve it in the browser', '47', 'Connect this computer to b.example as ada?', 'A yes here ends that']) expect(html).toContain(words)
+    expect(button(html, 'Cancel')).toBeDefined()
+    expect(button(html, 'No')).toBeDefined()
+  })
+  it('waits for one that may have made a runner', () => {
+    const html = shown({ status: 'redeeming' })
+    expect(html).toContain('Wait until that is done')
+    expect(html).not.toContain('A yes here ends that')
+  })
+  it('asks alone when there is none', () => {
+    for (const none of [null, { status: 'done' }, { status: 'failed' }] as const) {
+      const html = shown(none)
+      expect(html).toContain('Connect this computer to b.example as ada?')
+      expect(html).not.toContain('a.example')
+    }
   })
 })

@@ -158,6 +158,7 @@ export interface Answer {
   number?: string
   label?: string
   replace?: boolean
+  instead?: boolean
 }
 
 export interface PauseRequest {

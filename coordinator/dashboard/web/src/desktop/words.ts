@@ -1,6 +1,6 @@
 /** The words of the desktop page, and what it makes of what was typed. */
 import type { Tone } from '../data/outcome'
-import type { ConnectionSettings, Entry, Hours, Job, Outcome, Phase, Status } from './documents'
+import type { ConnectionSettings, Entry, Hours, Job, Outcome, Pairing, Phase, Status } from './documents'
 
 export function statusWords(s: Status): [Tone, string] {
   switch (s) {
@@ -44,6 +44,11 @@ export function outcomeWords(o: Outcome): [Tone, string] {
     default:
       return ['mute', o]
   }
+}
+
+/** Whether a pairing goes on: it has neither made a connection nor failed. */
+export function goesOn(p: Pairing | null): p is Pairing {
+  return p !== null && p.status !== 'done' && p.status !== 'failed'
 }
 
 /** The jobs that run, for the question before they are stopped. */

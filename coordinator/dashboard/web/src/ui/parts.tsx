@@ -64,7 +64,7 @@ function watchClock(fn: () => void): () => void {
 
 /** Now, to the second. */
 export function useNow(): number {
-  return useSyncExternalStore(watchClock, () => clockNow)
+  return useSyncExternalStore(watchClock, () => clockNow, () => clockNow)
 }
 
 /** A time that is told from now; the whole of it, with the zone, on hover. */
