@@ -6,8 +6,8 @@ import { Digits } from '../ui/Digits'
 import { Button, ErrorNote, Field, useNow } from '../ui/parts'
 import { useAct } from '../ui/useAct'
 import { tell } from './app'
-import type { Answer, Pairing, PairRequest, Question as Asked, State } from './documents'
-import { address, addressFault, goesOn, systemName, twoDigits } from './words'
+import type { Answer, Connection, Pairing, PairRequest, Question as Asked, State } from './documents'
+import { address, addressFault, goesOn, inTheWay, systemName, twoDigits } from './words'
 
 const dismiss = () => tell('POST', 'api/notices/dismiss', { id: 'pairing' })
 
@@ -28,12 +28,15 @@ export function Welcome({ state }: { state: State }) {
   const { busy, error, act } = useAct()
   const first = state.connections.length === 0
   const fault = typed.trim() === '' ? undefined : addressFault(typed)
-  const known = state.connections.find((c) => c.coordinator === address(typed))
+  const [asked, setAsked] = useState('') // what error is about
+  const refusal = asked === address(typed) ? error : undefined
+  const known = state.connections.find((c) => c.coordinator === address(typed)) ?? inTheWay(refusal, state.connections)
   const submit = (e: FormEvent<HTMLFormElement>) => {
     e.preventDefault()
     const label = String(new FormData(e.currentTarget).get('label') ?? '').trim()
     void act('pair', async () => {
       const body: PairRequest = { coordinator: address(typed) }
+      setAsked(body.coordinator)
       if (label && label !== state.device.name) body.label = label
       if (known) body.replace = true
       await tell('POST', 'api/pair', body)
@@ -80,11 +83,10 @@ export function Welcome({ state }: { state: State }) {
           </p>
         )}
         {fault && busy === '' && typed.length > 3 && <p className="ink-bad small-line" role="alert">{fault}</p>}
-        {known && <Replacing host={known.host} />}
-        <ErrorNote error={error} />
+        <Refused error={refusal} known={known} />
         <div className="row wraps">
           <Button look="primary tall" type="submit" busy={busy !== ''} disabled={typed.trim() === '' || fault !== undefined}>
-            Connect this computer
+            {known ? 'Replace the connection' : 'Connect this computer'}
           </Button>
           {!first && (
             <a className="button tall" href="#/">
@@ -94,6 +96,16 @@ export function Welcome({ state }: { state: State }) {
         </div>
       </form>
     </section>
+  )
+}
+
+/** What a yes replaces, and why the last one was refused, unless it was for want of that. */
+export function Refused({ error, known }: { error: unknown; known: Connection | undefined }) {
+  return (
+    <>
+      {known && <Replacing host={known.host} />}
+      {!(known && inTheWay(error, [known])) && <ErrorNote error={error} />}
+    </>
   )
 }
 
@@ -112,6 +124,7 @@ function Replacing({ host }: { host: string }) {
 export function Connecting({ p, state }: { p: Pairing; state: State }) {
   const { busy, error, act } = useAct()
   const made = state.connections.find((c) => c.id === p.connection)
+  const known = inTheWay(error, state.connections)
   if (p.status === 'done') {
     return (
       <Step icon={<CheckCircle2 size={26} className="ink-good" aria-hidden />} title="This computer is connected">
@@ -152,11 +165,11 @@ export function Connecting({ p, state }: { p: Pairing; state: State }) {
           <p className="wrap">{p.text}</p>
           {p.next && <p className="dim wrap">{p.next}</p>}
         </div>
-        <ErrorNote error={error} />
+        <Refused error={error} known={known} />
         <div className="row wraps">
           {!p.byLink && (
-            <Button look="primary tall" busy={busy === 'again'} disabled={busy !== ''} onClick={() => void act('again', async () => void (await tell('POST', 'api/pair', { coordinator: p.coordinator } satisfies PairRequest)))}>
-              Try again
+            <Button look="primary tall" busy={busy === 'again'} disabled={busy !== ''} onClick={() => void act('again', async () => void (await tell('POST', 'api/pair', { coordinator: p.coordinator, ...(known && { replace: true }) } satisfies PairRequest)))}>
+              {known ? 'Replace the connection' : 'Try again'}
             </Button>
           )}
           <Button look="tall" busy={busy === 'back'} disabled={busy !== ''} onClick={() => void act('back', dismiss)}>
@@ -236,7 +249,7 @@ export function Clicked({ q, state }: { q: Asked; state: State }) {
 function Question({ q, state }: { q: Asked; state: State }) {
   const [number, setNumber] = useState('')
   const { busy, error, act } = useAct()
-  const known = state.connections.find((c) => c.id === q.known)
+  const known = state.connections.find((c) => c.id === q.known) ?? inTheWay(error, state.connections)
   const other = goesOn(state.pairing) ? state.pairing : undefined
   const late = other?.status === 'redeeming' // it may have made a runner
   const answer = (connect: boolean) =>
@@ -244,7 +257,7 @@ function Question({ q, state }: { q: Asked; state: State }) {
       const body: Answer = { question: q.id, connect }
       if (connect) {
         body.number = number
-        if (q.known) body.replace = true
+        if (known) body.replace = true
         if (other) body.instead = true
       }
       await tell('POST', 'api/question', body)
@@ -273,7 +286,7 @@ function Question({ q, state }: { q: Asked; state: State }) {
             <input id={id} className="input number-input" value={number} onChange={(e) => setNumber(twoDigits(e.target.value))} inputMode="numeric" autoComplete="off" placeholder="00" required autoFocus />
           )}
         </Field>
-        {known && <Replacing host={known.host} />}
+        <Refused error={error} known={known} />
         {other && (
           <div className="note warn">
             <AlertTriangle size={16} aria-hidden />
@@ -290,7 +303,6 @@ function Question({ q, state }: { q: Asked; state: State }) {
             </div>
           </div>
         )}
-        <ErrorNote error={error} />
         <div className="row wraps">
           <Button look="primary tall" type="submit" busy={busy === 'yes'} disabled={busy !== '' || late || number.length !== 2}>
             Connect

@@ -1,10 +1,11 @@
 import { createElement } from 'react'
 import { renderToStaticMarkup } from 'react-dom/server'
 import { describe, expect, it } from 'vitest'
-import type { Job, Pairing, Question, State } from './documents'
+import { ApiError } from '../data/client'
+import type { Connection, Job, Pairing, Question, State } from './documents'
 import { keptLines, lineChars, Tail } from './logtail'
-import { Clicked } from './Pairing'
-import { address, addressFault, hoursFault, hoursWords, jobNames, twoDigits, wide } from './words'
+import { Clicked, Refused } from './Pairing'
+import { address, addressFault, hoursFault, hoursWords, inTheWay, jobNames, twoDigits, wide } from './words'
 
 describe('the end of a log', () => {
   const text = (t: Tail) => t.lines.map((l) => l.text)
@@ -73,6 +74,24 @@ describe('words', () => {
   it('names the jobs that are stopped', () => {
     const jobs = (...names: string[]) => names.map((n) => ({ case: n }) as Job)
     expect([jobNames(jobs('a')), jobNames(jobs('a', 'b')), jobNames(jobs('a', 'b', 'c'))]).toEqual(['a', 'a and b', 'a, b and 1 more'])
+  })
+})
+
+describe('a connection that is in the way', () => {
+  const connections = [{ id: 'con_1', host: 'a.example' }, { id: 'con_2', host: 'b.example' }] as Connection[]
+  const conflict = new ApiError(409, 'CONFLICT', 'this computer is connected to b.example already', 'replace that connection, or keep it', { connection: 'con_2' })
+  it('is the one that the refusal names', () => {
+    expect(inTheWay(conflict, connections)?.host).toBe('b.example')
+    for (const other of [undefined, new Error('x'), new ApiError(409, 'CONFLICT', 'x'), new ApiError(409, 'CONFLICT', 'x', '', { connection: 'con_3' }), new ApiError(400, 'BAD_REQUEST', 'x', '', { connection: 'con_2' })]) {
+      expect(inTheWay(other, connections), String(other)).toBeUndefined()
+    }
+  })
+  it('is offered to be replaced, in the place of the refusal', () => {
+    const shown = (error: unknown, known: Connection | undefined) => renderToStaticMarkup(createElement(Refused, { error, known }))
+    expect(shown(conflict, inTheWay(conflict, connections))).toMatch(/b\.example.*replaces that one/)
+    expect(shown(conflict, inTheWay(conflict, connections))).not.toContain('role="alert"')
+    expect(shown(new Error('it failed'), connections[0])).toMatch(/a\.example.*it failed/)
+    expect(shown(new Error('it failed'), undefined)).not.toContain('replaces')
   })
 })
 

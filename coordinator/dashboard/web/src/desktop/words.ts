@@ -1,6 +1,7 @@
 /** The words of the desktop page, and what it makes of what was typed. */
+import { ApiError } from '../data/client'
 import type { Tone } from '../data/outcome'
-import type { ConnectionSettings, Entry, Hours, Job, Outcome, Pairing, Phase, Status } from './documents'
+import type { Connection, ConnectionSettings, Entry, Hours, Job, Outcome, Pairing, Phase, Status } from './documents'
 
 export function statusWords(s: Status): [Tone, string] {
   switch (s) {
@@ -79,6 +80,12 @@ export function addressFault(typed: string): string | undefined {
   if (url.username || url.password || url.search || url.hash) return 'The address has more than host, port and path. Take it from the coordinator’s page without what follows.'
   if (url.protocol === 'http:' && !/^(localhost|127(\.\d{1,3}){3}|\[::1\])$/i.test(url.hostname)) return 'Over a network a coordinator is reached by https alone; http is for one on this computer.'
   return undefined
+}
+
+/** The connection that a refusal to connect says is in the way: the app compares addresses better than a page can. */
+export function inTheWay(error: unknown, connections: Connection[]): Connection | undefined {
+  if (!(error instanceof ApiError) || error.status !== 409) return undefined
+  return connections.find((c) => c.id === error.data?.['connection'])
 }
 
 /** Two digits, of what was typed. */
