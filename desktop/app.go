@@ -50,8 +50,11 @@ type Config struct {
 	OnBattery func(ctx context.Context) (bool, error)
 	// PowerChanges sends when that may have changed; an error: it has to be asked from time to time.
 	PowerChanges func(ctx context.Context) (<-chan struct{}, error)
-	// Autostart makes the app start at login, or not.
-	Autostart func(on bool) error
+	// Autostart makes the app start at login, or not. kept says in words what it left as it is because that is not the app's;
+	// empty: nothing.
+	Autostart func(ctx context.Context, on bool) (kept string, err error)
+	// StartsAtLogin says whether the app is started at login, whoever has arranged that.
+	StartsAtLogin func(ctx context.Context) (bool, error)
 	// Assets are the page.
 	Assets http.Handler
 	// Everdict is the everdict program, for the PATH of jobs; empty: none.

@@ -16,8 +16,9 @@ const (
 	lookSeldom = time.Hour
 )
 
-// lookAround brings allowed hours and power up to date.
+// lookAround brings allowed hours, power and start at login up to date.
 func (a *App) lookAround(ctx context.Context) {
+	a.lookAtLogin(ctx)
 	now := time.Now()
 	power := control.Power{}
 	if a.cfg.OnBattery != nil {

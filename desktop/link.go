@@ -25,6 +25,7 @@ func (a *App) Open(ctx context.Context, r control.OpenRequest) (control.Opened, 
 
 // ShowWindow opens the window, or brings it to the front. What goes wrong is said in a notice.
 func (a *App) ShowWindow(ctx context.Context) {
+	a.lookAtLogin(ctx)
 	if a.cfg.Window == nil {
 		return
 	}

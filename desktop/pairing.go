@@ -436,9 +436,9 @@ func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed
 	}
 	c := newConnection(a, r)
 	var err error
-	first := false
+	login := false
 	a.change(func() {
-		first = len(a.connections) == 0
+		login = len(a.connections) == 0 && a.settings.StartAtLogin // with the first one it is done
 		a.connections = append(a.connections, c)
 		a.leftovers = slices.DeleteFunc(a.leftovers, func(o leftover) bool { return o.ID == l.ID })
 		err = a.save()
@@ -465,13 +465,12 @@ func (a *App) paired(ctx context.Context, l leftover, coordinator string, key ed
 	a.refreshKeys(ctx)
 	a.mu.Lock()
 	life, closing := a.ctx, a.closing
-	login := a.settings.StartAtLogin
 	a.mu.Unlock()
+	if login {
+		a.autostart(ctx, true)
+	}
 	if !closing {
 		c.start(life)
-	}
-	if first && login {
-		a.autostart(true)
 	}
 	if l.Replaces != "" {
 		out, err := a.Unpair(ctx, l.Replaces)

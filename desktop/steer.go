@@ -72,9 +72,10 @@ func (a *App) SetSettings(ctx context.Context, s control.Settings) (control.Sett
 	if err := home.Write(a.settingsPath(), settingsVersion, &s); err != nil {
 		return control.Settings{}, err
 	}
+	starts, known := a.startsAtLogin(ctx)
 	login := false
 	a.change(func() {
-		login = s.StartAtLogin != a.settings.StartAtLogin
+		login = s.StartAtLogin != a.settings.StartAtLogin || known && len(a.connections) > 0 && s.StartAtLogin != starts
 		if s.PauseOnBattery && !a.settings.PauseOnBattery {
 			for _, c := range a.connections {
 				delete(c.override, control.ReasonBattery)
@@ -82,23 +83,14 @@ func (a *App) SetSettings(ctx context.Context, s control.Settings) (control.Sett
 		}
 		a.settings = s
 	})
-	a.lookAround(ctx)
 	if login {
-		a.autostart(s.StartAtLogin)
+		a.autostart(ctx, s.StartAtLogin)
 	}
+	a.lookAround(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.StartAtLogin = a.settings.StartAtLogin
 	return s, nil
-}
-
-func (a *App) autostart(on bool) {
-	if a.cfg.Autostart == nil {
-		return
-	}
-	if err := a.cfg.Autostart(on); err != nil {
-		a.log.Error("start at login could not be changed", "on", on, "err", err)
-		a.change(func() {
-			a.notice("error", "Start at login could not be changed: "+protocol.Clip(err.Error(), 300)+".", "")
-		})
-	}
 }
 
 // SetConnection implements control.App.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -130,9 +131,12 @@ func (o *resident) run(ctx context.Context, link string) error {
 	a, err := desktop.New(desktop.Config{
 		Dirs: dirs, Version: version, Log: log, Lookup: builtin.Lookup, Keyring: vault.System{},
 		Browser: window.OpenURL, Window: windows.show, Notify: notify.Notify, OnBattery: power.OnBattery, PowerChanges: power.Changes,
-		Autostart: func(on bool) error {
-			_, err := install.AtLogin(context.Background(), install.Config{Executable: executable}, on)
-			return err
+		Autostart: func(ctx context.Context, on bool) (string, error) {
+			r, err := install.AtLogin(ctx, install.Config{Executable: executable}, on)
+			return keptWords(r), err
+		},
+		StartsAtLogin: func(ctx context.Context) (bool, error) {
+			return install.StartsAtLogin(ctx, install.Config{Executable: executable})
 		},
 		Assets: assets, Everdict: beside(executable), Roster: roster(), CAFile: os.Getenv("EVERDICT_CA_FILE"),
 	})
@@ -140,6 +144,15 @@ func (o *resident) run(ctx context.Context, link string) error {
 		return err
 	}
 	return o.serve(ctx, a, one, windows, link, log)
+}
+
+// keptWords is what was left as it is, with the reasons.
+func keptWords(r install.Report) string {
+	var words []string
+	for _, k := range r.Kept {
+		words = append(words, k.What+": "+k.Why)
+	}
+	return strings.Join(words, "; ")
 }
 
 // serve is the app from here on. The tray has the main goroutine, which some systems want.

@@ -310,7 +310,8 @@ type Settings struct {
 	Hours []Hours `json:"hours"`
 	// PauseOnBattery takes no new runs on battery.
 	PauseOnBattery bool `json:"pauseOnBattery"`
-	// StartAtLogin starts the app, without a window, when the user signs in.
+	// StartAtLogin starts the app, without a window, when the user signs in. While there are connections it is what the
+	// system does, whoever arranged that; before the first it is what will be done then.
 	StartAtLogin bool `json:"startAtLogin"`
 	// Notifications are shown for what needs attention and for jobs that end.
 	Notifications bool `json:"notifications"`

@@ -114,7 +114,8 @@ func AtLogin(ctx context.Context, cfg Config, on bool) (Report, error) {
 	return r, nil
 }
 
-// StartsAtLogin says whether the app is started at login.
+// StartsAtLogin says whether the app is started at login, whoever arranged that. What has the place
+// of AtLogin and starts something else does not count.
 func StartsAtLogin(ctx context.Context, cfg Config) (bool, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

@@ -57,9 +57,10 @@ func (m mac) atLogin(_ context.Context, on bool) (rep Report, err error) {
 }
 
 func (m mac) startsAtLogin(context.Context) (bool, error) {
-	_, err := os.Stat(m.agent())
+	b, err := os.ReadFile(m.agent())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil, err
+	program := strings.TrimPrefix(plistString("/"+filepath.Base(m.Executable)), "<string>")
+	return err == nil && strings.Contains(string(b), program), err
 }

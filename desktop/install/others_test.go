@@ -27,6 +27,12 @@ func TestMac(t *testing.T) {
 	if on, err := m.startsAtLogin(t.Context()); !on || err != nil {
 		t.Errorf("it starts at login: %v, %v", on, err)
 	}
+	agent := u.read("Library/LaunchAgents/" + AgentLabel + ".plist")
+	u.write("Library/LaunchAgents/"+AgentLabel+".plist", strings.ReplaceAll(agent, "everdict-desktop", "other"))
+	if on, err := m.startsAtLogin(t.Context()); on || err != nil {
+		t.Errorf("an agent that starts something else: %v, %v", on, err)
+	}
+	u.write("Library/LaunchAgents/"+AgentLabel+".plist", agent)
 	if r, err := m.uninstall(t.Context()); err != nil || len(r.Removed) != 1 {
 		t.Errorf("uninstalling reports %+v, %v", r, err)
 	}

@@ -208,7 +208,17 @@ func (x xdg) startsAtLogin(context.Context) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && !disabled(string(b)), err
+	return err == nil && !disabled(string(b)) && runs(string(b), x.Executable), err
+}
+
+// runs says whether an entry runs an executable of that name, of whichever directory: an update may be somewhere else.
+func runs(entry, executable string) bool {
+	for line := range strings.Lines(entry) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.TrimSpace(key) == "Exec" {
+			return strings.Contains(value, filepath.Base(executable))
+		}
+	}
+	return false
 }
 
 // disabled says whether a desktop's settings have turned an autostart entry off.

@@ -299,6 +299,16 @@ func TestAtLogin(t *testing.T) {
 	if diff := cmp.Diff(before, u.tree()); diff != "" {
 		t.Errorf("after turning it on and off (-before +after):\n%s", diff)
 	}
+	// Somebody else's file in that place: it is kept, reported, and is no start of ours unless it runs us.
+	u.write(".config/autostart/"+DesktopFile, "[Desktop Entry]\nType=Application\nName=Everdict\nExec=/usr/bin/other\n")
+	if r := set(true); len(r.Kept) != 1 {
+		t.Errorf("turning it on beside somebody else's file reports %+v", r)
+	}
+	want("somebody else's file", false)
+	u.write(".config/autostart/"+DesktopFile, "[Desktop Entry]\nType=Application\nName=Everdict\nExec = \"/home/a b/everdict-desktop\" --background\n")
+	want("a file by hand", true)
+	set(false)
+	want("a file by hand, which the app does not remove", true)
 }
 
 // TestRefusalChangesNothing: P15.

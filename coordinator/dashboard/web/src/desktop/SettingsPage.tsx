@@ -155,7 +155,7 @@ function Computer({ state }: { state: State }) {
           disabled={off}
           onChange={(pauseOnBattery) => void put({ pauseOnBattery })}
         />
-        <Switch label="Start at login" hint="Without a window: the tray shows it, or starting Everdict again." on={s.startAtLogin} disabled={off} onChange={(startAtLogin) => void put({ startAtLogin })} />
+        <Switch label="Start at login" hint={state.connections.length === 0 && s.startAtLogin ? 'From the first connection on, without a window.' : 'Without a window: the tray shows it, or starting Everdict again.'} on={s.startAtLogin} disabled={off} onChange={(startAtLogin) => void put({ startAtLogin })} />
         <Switch label="Notifications" hint="When a job ends, and when something needs you." on={s.notifications} disabled={off} onChange={(notifications) => void put({ notifications })} />
         <div className="row wraps">
           <span className="grow switch-name">Appearance</span>
