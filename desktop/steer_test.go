@@ -1,6 +1,7 @@
 package desktop
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -78,5 +79,34 @@ func TestTellGone(t *testing.T) {
 				t.Errorf("it was asked with %q, and %d answers are left: want each asked for with a nonce of its own", nonces, len(answers))
 			}
 		})
+	}
+}
+
+// forgetful is a keyring that takes a secret and does not keep it.
+type forgetful struct{}
+
+func (forgetful) Usable(context.Context) error                { return nil }
+func (forgetful) Get(context.Context, string) (string, error) { return "", vault.ErrNotFound }
+func (forgetful) Set(context.Context, string, string) error   { return nil }
+func (forgetful) Delete(context.Context, string) error        { return nil }
+
+// A key is not taken out of its place before it is safe in the other one.
+func TestMoveToAForgetfulKeyring(t *testing.T) {
+	t.Parallel()
+	a, err := New(Config{Dirs: home.Below(t.TempDir()), Keyring: forgetful{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newConnection(a, record{ID: "con_1", Coordinator: "https://everdict.example", Runner: "rnr_1", Key: control.FilePlace})
+	a.connections = append(a.connections, c)
+	s := vault.Secret{Key: protocol.NewDeviceKey()}
+	if err := a.vault.Put(t.Context(), c.rec.ID, control.FilePlace, s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.MoveKeys(t.Context(), control.KeyMove{Place: control.KeyringPlace}); err == nil {
+		t.Error("the move has succeeded")
+	}
+	if got, err := a.vault.Get(t.Context(), c.rec.ID, control.FilePlace); err != nil || !got.Key.Equal(s.Key) || c.rec.Key != control.FilePlace {
+		t.Errorf("the key is gone: %v, and is said to lie in the %s", err, c.rec.Key)
 	}
 }

@@ -44,7 +44,6 @@ func TestSecretService(t *testing.T) {
 	service.set(func() { service.locked = true })
 	for what, err := range map[string]error{
 		"usable": v.Usable(ctx), "put": v.Put(ctx, "con_1", control.KeyringPlace, s), "delete": v.Delete(ctx, "con_1", control.KeyringPlace),
-		"move": v.Move(ctx, "con_1", control.KeyringPlace, control.FilePlace),
 	} {
 		if !errors.Is(err, ErrLocked) {
 			t.Errorf("%s of a locked keyring: %v, want ErrLocked", what, err)
@@ -56,18 +55,6 @@ func TestSecretService(t *testing.T) {
 		}
 		service.locked = false
 	})
-	if err := v.Move(ctx, "con_1", control.KeyringPlace, control.FilePlace); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := v.Get(ctx, "con_1", control.KeyringPlace); !errors.Is(err, ErrNotFound) {
-		t.Errorf("after the move it is still in the keyring: %v", err)
-	}
-	if got, err := v.Get(ctx, "con_1", control.FilePlace); err != nil || !got.Key.Equal(s.Key) {
-		t.Errorf("after the move the file has %v", err)
-	}
-	if err := v.Move(ctx, "con_1", control.FilePlace, control.KeyringPlace); err != nil {
-		t.Fatal(err)
-	}
 	if err := v.Delete(ctx, "con_1", control.KeyringPlace); err != nil {
 		t.Fatal(err)
 	}

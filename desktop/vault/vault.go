@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/everdict/everdict/desktop/control"
@@ -170,39 +169,6 @@ func (v *Vault) Delete(ctx context.Context, id string, place control.KeyPlace) e
 		return nil
 	}
 	return err
-}
-
-// Move takes a secret to the other place. It is removed from the old one when it is safe in the new one.
-func (v *Vault) Move(ctx context.Context, id string, from, to control.KeyPlace) error {
-	if from == to {
-		return nil
-	}
-	s, err := v.Get(ctx, id, from)
-	if err != nil {
-		return err
-	}
-	if err := v.Put(ctx, id, to, s); err != nil {
-		return err
-	}
-	return v.Delete(ctx, id, from)
-}
-
-// Files are the ids of the secrets that lie in files.
-func (v *Vault) Files() ([]string, error) {
-	entries, err := os.ReadDir(v.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("vault: %w", err)
-	}
-	var ids []string
-	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), ext); ok && !strings.HasPrefix(id, ".") {
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
 }
 
 const ext = ".key"

@@ -3,7 +3,6 @@ package vault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,9 +25,6 @@ func TestFiles(t *testing.T) {
 	}
 	if got, err := v.Get(ctx, "con_1", control.FilePlace); err != nil || !got.Key.Equal(s.Key) || got.Pending != nil {
 		t.Errorf("got %+v, %v", got.Pending, err)
-	}
-	if ids, err := v.Files(); err != nil || fmt.Sprint(ids) != "[con_1]" {
-		t.Errorf("files: %v, %v", ids, err)
 	}
 	if err := v.Put(ctx, "con_1", control.KeyringPlace, s); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("into a keyring that is not there: %v", err)
@@ -59,18 +55,11 @@ func (forgetful) Get(context.Context, string) (string, error) { return "", ErrNo
 func (forgetful) Set(context.Context, string, string) error   { return nil }
 func (forgetful) Delete(context.Context, string) error        { return nil }
 
-// A key is not taken out of its place before it is safe in the other one.
-func TestMoveToAForgetfulKeyring(t *testing.T) {
+// A keyring that takes a key and does not have it is found out at once.
+func TestForgetfulKeyring(t *testing.T) {
 	t.Parallel()
 	v := &Vault{Dir: filepath.Join(t.TempDir(), "keys"), Keyring: forgetful{}}
-	s := Secret{Key: protocol.NewDeviceKey()}
-	if err := v.Put(t.Context(), "con_1", control.FilePlace, s); err != nil {
-		t.Fatal(err)
-	}
-	if err := v.Move(t.Context(), "con_1", control.FilePlace, control.KeyringPlace); err == nil {
-		t.Error("the move has succeeded")
-	}
-	if got, err := v.Get(t.Context(), "con_1", control.FilePlace); err != nil || !got.Key.Equal(s.Key) {
-		t.Errorf("the key is gone: %v", err)
+	if err := v.Put(t.Context(), "con_1", control.KeyringPlace, Secret{Key: protocol.NewDeviceKey()}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a key that the keyring did not keep: %v, want ErrNotFound", err)
 	}
 }
