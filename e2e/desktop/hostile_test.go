@@ -174,6 +174,18 @@ func TestCallbackBearsAFlood(t *testing.T) {
 	a.paired(control.PairingDone)
 }
 
+// approvedBy begins to connect to a liar, whose page brings the grant.
+func (a *app) approvedBy(l *liar) {
+	a.t.Helper()
+	if _, err := a.Pair(context.Background(), control.PairRequest{Coordinator: l.URL, Replace: true}); err != nil {
+		a.t.Fatal(err)
+	}
+	a.until("the pairing waits", func(s control.State) bool { return s.Pairing.Status == control.PairingWaiting })
+	if status, text := browse(a.t, l.callback()); status != http.StatusOK {
+		a.t.Fatalf("the callback answers %d: %s", status, text)
+	}
+}
+
 // While the coordinator is making this computer a runner nothing can be cancelled; an app that ends then does not wait for the
 // answer, and its next life gets it.
 func TestEndWhileRedeeming(t *testing.T) {
@@ -181,13 +193,7 @@ func TestEndWhileRedeeming(t *testing.T) {
 	a, l := newApp(t, quickHouse(t)), newLiar(t)
 	l.redeems(hangs)
 	ctx := context.Background()
-	if _, err := a.Pair(ctx, control.PairRequest{Coordinator: l.URL}); err != nil {
-		t.Fatal(err)
-	}
-	a.until("the pairing waits", func(s control.State) bool { return s.Pairing.Status == control.PairingWaiting })
-	if status, text := browse(t, l.callback()); status != http.StatusOK {
-		t.Fatalf("the callback answers %d: %s", status, text)
-	}
+	a.approvedBy(l)
 	<-l.redeemed
 	if err := a.PairCancel(ctx); problemOf(err) == nil {
 		t.Errorf("cancelled while it is made a runner: %v", err)

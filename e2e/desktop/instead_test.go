@@ -57,13 +57,7 @@ func TestLinkWhileRedeeming(t *testing.T) {
 	a, l := newApp(t, quickHouse(t)), newLiar(t)
 	l.redeems(hangs)
 	ctx := context.Background()
-	if _, err := a.Pair(ctx, control.PairRequest{Coordinator: l.URL}); err != nil {
-		t.Fatal(err)
-	}
-	a.until("the pairing waits", func(s control.State) bool { return s.Pairing.Status == control.PairingWaiting })
-	if status, text := browse(t, l.callback()); status != http.StatusOK {
-		t.Fatalf("the callback answers %d: %s", status, text)
-	}
+	a.approvedBy(l)
 	<-l.redeemed
 	code := a.pairCode()
 	q := a.asked(code.Link)

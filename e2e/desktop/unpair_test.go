@@ -2,8 +2,6 @@ package desktop_test
 
 import (
 	"bytes"
-	"context"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,17 +42,10 @@ func TestUnpairIsSeenThroughAndSaid(t *testing.T) {
 func TestReplacedAndNotTold(t *testing.T) {
 	t.Parallel()
 	a, l := newApp(t, quickHouse(t)), newLiar(t) // which does not know how a runner is removed
-	ctx := context.Background()
 	connect := func(runner string) control.State {
 		t.Helper()
 		l.redeems(paired(runner, "ana"))
-		if _, err := a.Pair(ctx, control.PairRequest{Coordinator: l.URL, Replace: true}); err != nil {
-			t.Fatal(err)
-		}
-		a.until("the pairing waits", func(s control.State) bool { return s.Pairing.Status == control.PairingWaiting })
-		if status, text := browse(t, l.callback()); status != http.StatusOK {
-			t.Fatalf("the callback answers %d: %s", status, text)
-		}
+		a.approvedBy(l)
 		a.paired(control.PairingDone)
 		return a.until("there is one connection", func(s control.State) bool { return len(s.Connections) == 1 && s.Connections[0].Runner == runner })
 	}
