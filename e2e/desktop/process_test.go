@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,29 +22,6 @@ import (
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
-
-// program is everdict-desktop, built once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "everdict-desktop-test")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "everdict-desktop")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "github.com/everdict/everdict/cmd/everdict-desktop")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build everdict-desktop: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
 
 // proc is the app as a process of its own, without tray and window.
 type proc struct {
@@ -81,11 +57,7 @@ func startProcWith(t testing.TB, environ []string, args ...string) *proc {
 
 func (p *proc) command(args ...string) *exec.Cmd {
 	p.t.Helper()
-	path, err := program()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(everdictDesktop(p.t), args...)
 	for _, kv := range os.Environ() {
 		switch name, _, _ := strings.Cut(kv, "="); name {
 		case "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "BROWSER":
@@ -270,7 +242,7 @@ func TestKilledWhileRunning(t *testing.T) {
 		return n == 1
 	})
 	p.kill()
-	house.Eventually(t, "the job of the killed app is gone", func() bool { return !alive(pid) })
+	house.Eventually(t, "the job of the killed app is gone", func() bool { _, runs := stat(pid); return !runs })
 	if err := os.WriteFile(again, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -320,16 +292,6 @@ func TestF51_Sleeps(t *testing.T) {
 	if len(hist.Entries) != 2 || hist.Entries[1].Outcome != control.OutcomeLost {
 		t.Errorf("the history is %+v; want the attempt that was lost, and the one after it", hist.Entries)
 	}
-}
-
-// alive says whether a process runs. One that has ended and was not waited for by whoever inherited it does not.
-func alive(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false
-	}
-	_, state, _ := strings.Cut(string(b), ") ")
-	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
 // kill -9 at each step of a pairing: the next life either has the connection or has nothing, and no key is left over.

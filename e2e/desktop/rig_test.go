@@ -29,6 +29,8 @@ type app struct {
 	t     testing.TB
 	house *house.House
 	cfg   desktop.Config
+	// url is where the app finds the coordinator.
+	url string
 	// opened are the addresses that were opened in the browser.
 	opened chan string
 	stop   context.CancelFunc
@@ -46,7 +48,7 @@ func newApp(t testing.TB, h *house.House, configure ...func(*desktop.Config)) *a
 	for _, f := range configure {
 		f(&cfg)
 	}
-	a := &app{t: t, house: h, cfg: cfg, opened: opened}
+	a := &app{t: t, house: h, url: h.URL(), cfg: cfg, opened: opened}
 	a.start()
 	t.Cleanup(a.end)
 	return a
@@ -144,7 +146,7 @@ func browse(t testing.TB, address string, header ...string) (int, string) {
 // waiting begins to pair and waits for the approval; it returns the pairing's id at the coordinator.
 func (a *app) waiting() (control.Pairing, string) {
 	a.t.Helper()
-	if _, err := a.Pair(context.Background(), control.PairRequest{Coordinator: a.house.URL(), Replace: true}); err != nil {
+	if _, err := a.Pair(context.Background(), control.PairRequest{Coordinator: a.url, Replace: true}); err != nil {
 		a.t.Fatalf("pair: %v", err)
 	}
 	s := a.until("the pairing waits", func(s control.State) bool {

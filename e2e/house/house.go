@@ -61,6 +61,15 @@ func Quick(c *coordinator.Config) {
 	c.RetryAfter = 50 * time.Millisecond
 }
 
+// Steady are clocks for a test that is about something else than expiry: what happens is seen as soon as with Quick, and
+// however slow the machine is, no lease ends under a test.
+func Steady(c *coordinator.Config) {
+	c.Lease = lease.Config{TTL: time.Minute, StartAck: 30 * time.Second, OnlineWindow: 20 * time.Second}
+	c.Timing = link.Timing{Heartbeat: 300 * time.Millisecond, HeartbeatTimeout: 10 * time.Second, LeaseTTL: time.Minute,
+		LeaseMargin: 10 * time.Second, StartAck: 30 * time.Second, Ping: 300 * time.Millisecond, DeadPeer: 20 * time.Second}
+	c.RetryAfter = 50 * time.Millisecond
+}
+
 // Start brings the coordinator up, on the address that it had before.
 func (h *House) Start() {
 	h.T.Helper()
