@@ -42,7 +42,7 @@ func newApp(t testing.TB, h *house.House, configure ...func(*desktop.Config)) *a
 	t.Helper()
 	opened := make(chan string, 16)
 	cfg := desktop.Config{
-		Dirs: home.Below(t.TempDir()), Version: "test", Log: house.Log(t, "desktop"), Lookup: builtin.Lookup, Timing: h.Config.Timing,
+		Dirs: home.Below(shortDir(t)), Version: "test", Log: house.Log(t, "desktop"), Lookup: builtin.Lookup, Timing: h.Config.Timing,
 		Browser: func(url string) error { opened <- url; return nil }, DrainTimeout: time.Minute,
 	}
 	for _, f := range configure {
@@ -52,6 +52,17 @@ func newApp(t testing.TB, h *house.House, configure ...func(*desktop.Config)) *a
 	a.start()
 	t.Cleanup(a.end)
 	return a
+}
+
+// shortDir is a directory for an app, which lays sockets below it: their paths are to be short.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "desk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (a *app) start() {
@@ -221,6 +232,12 @@ func problemOf(err error) *protocol.Problem {
 func quickHouse(t testing.TB, configure ...func(*coordinator.Config)) *house.House {
 	t.Helper()
 	return house.New(t, append([]func(*coordinator.Config){house.Quick}, configure...)...)
+}
+
+// steadyHouse is for tests that are not about expiry.
+func steadyHouse(t testing.TB) *house.House {
+	t.Helper()
+	return house.New(t, house.Steady)
 }
 
 // submit is a run for the connection.

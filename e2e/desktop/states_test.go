@@ -29,8 +29,8 @@ type scene struct {
 
 	// run is what works on this computer, and waiting what waits for its one slot; empty: there is none.
 	run, waiting string
-	// asks says that the run asks a person.
-	asks bool
+	// processes is how many of the job say who they are. Default 1.
+	processes int
 	// back ends what keeps app and coordinator apart; nil: nothing does.
 	back func()
 
@@ -129,7 +129,7 @@ func (s *scene) in(phase control.Phase) {
 				s.own = append(s.own, process{pid, began})
 			}
 		}
-		return len(s.own) > 0
+		return len(s.own) >= max(1, s.processes)
 	})
 }
 
@@ -201,12 +201,17 @@ var states = map[string]func(*scene){
 		s.in(control.PhasePrepare)
 	},
 	"running": func(s *scene) { s.works() },
+	// With a daemon that heeds no signal and has left everything that a shell could end it by.
+	"running a daemon": func(s *scene) {
+		s.processes = 2
+		s.give("fork " + s.wait() + "\nrun " + s.wait())
+		s.in(control.PhaseRun)
+	},
 	"running, to be paused": func(s *scene) {
 		s.works()
 		s.pause(false)
 	},
 	"asking": func(s *scene) {
-		s.asks = true
 		s.give("run echo $PPID >> " + s.pids + "\nask May I?")
 		s.in(control.PhaseRun)
 		s.house.Until(s.run, "it asks", func(r protocol.Run) bool { return r.Status == protocol.StatusSuspended })

@@ -1,7 +1,10 @@
 package desktop_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,7 +29,7 @@ func running(a *app, c control.Connection) string {
 
 func TestPauseAfterThisJob(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	ctx := context.Background()
 	c := a.pair()
@@ -36,9 +39,9 @@ func TestPauseAfterThisJob(t *testing.T) {
 	}
 	second := a.submit(c, "say later")
 	h.Blocked(second, "paused")
-	if s := a.State(); s.Status != control.StatusRunning || !s.Connections[0].Paused {
-		t.Errorf("paused while a job runs: %+v", s.Connections[0])
-	}
+	a.connection("it says both", func(c control.Connection) bool {
+		return c.Status == control.StatusRunning && c.Reason == control.ReasonUser && c.Paused
+	})
 	open()
 	if run := h.Settled(first); run.Status != protocol.StatusSucceeded {
 		t.Errorf("the job that ran when it was paused is %s", run.Status)
@@ -61,7 +64,7 @@ func TestPauseAfterThisJob(t *testing.T) {
 
 func TestStopNowGivesBack(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	ctx := context.Background()
 	c := a.pair()
@@ -84,73 +87,6 @@ func TestStopNowGivesBack(t *testing.T) {
 	}
 }
 
-// Revoked over there: in each state of a run nothing goes on, it is said, and nothing is tried again (F35).
-func TestF35_RevokedInEachState(t *testing.T) {
-	t.Parallel()
-	for name, state := range map[string]func(*app, control.Connection) string{
-		"idle":    func(*app, control.Connection) string { return "" },
-		"running": running,
-		"paused": func(a *app, _ control.Connection) string {
-			if err := a.Pause(context.Background(), control.PauseRequest{}); err != nil {
-				a.t.Fatal(err)
-			}
-			a.connection("it is paused", is(control.StatusPaused))
-			return ""
-		},
-		"away": func(a *app, c control.Connection) string {
-			id := running(a, c)
-			a.house.Stop()
-			a.connection("it is connecting", func(c control.Connection) bool { return c.Status == control.StatusConnecting && len(c.Jobs) == 1 })
-			a.house.Start()
-			return id
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := quickHouse(t)
-			a := newApp(t, h)
-			c := a.pair()
-			state(a, c)
-			if err := h.Client.RevokeRunner(context.Background(), c.Runner); err != nil {
-				t.Fatal(err)
-			}
-			got := a.connection("it is said", because(control.StatusAttention, control.ReasonRevoked))
-			if got.Next == "" || got.RetryAt != nil || len(got.Jobs) != 0 {
-				t.Errorf("revoked: %+v; want the next step, no retry and no job", got)
-			}
-			// It stays so over a restart, without asking the coordinator.
-			h.Stop()
-			a.end()
-			a.start()
-			a.connection("it is still said", because(control.StatusAttention, control.ReasonRevoked))
-		})
-	}
-}
-
-// Removed here: the coordinator sees it at once, the key is gone, the job ends.
-func TestUnpairHere(t *testing.T) {
-	t.Parallel()
-	h := quickHouse(t)
-	a := newApp(t, h)
-	ctx := context.Background()
-	c := a.pair()
-	id := running(a, c)
-	u, err := a.Unpair(ctx, c.ID)
-	if err != nil || !u.Told {
-		t.Fatalf("unpair: %+v, %v; want the coordinator told", u, err)
-	}
-	if s := a.State(); len(s.Connections) != 0 || s.Status != control.StatusNone {
-		t.Errorf("connections after unpairing: %+v", s.Connections)
-	}
-	if runners, err := h.Client.Runners(ctx); err != nil || len(runners) != 0 {
-		t.Errorf("the coordinator still has %d runners, %v", len(runners), err)
-	}
-	h.Until(id, "the run is not running any more", func(r protocol.Run) bool { return r.Status != protocol.StatusRunning })
-	if keys, err := filepath.Glob(filepath.Join(a.cfg.Dirs.Config, "keys", "*.key")); err != nil || len(keys) != 0 {
-		t.Errorf("keys are left: %v, %v", keys, err)
-	}
-}
-
 func TestUnpairWithoutTheCoordinator(t *testing.T) {
 	t.Parallel()
 	h := quickHouse(t)
@@ -167,7 +103,6 @@ func TestUnpairWithoutTheCoordinator(t *testing.T) {
 	}
 }
 
-// The app goes at any moment, as with kill -9, and the next one has all that was decided.
 func TestCoordinatorComesAndGoes(t *testing.T) {
 	t.Parallel()
 	h := quickHouse(t)
@@ -185,26 +120,9 @@ func TestCoordinatorComesAndGoes(t *testing.T) {
 	a.connection("it is idle again", is(control.StatusIdle))
 }
 
-// A copy of the key on a second machine: one of the two has the session, and the other says so (F35, F52).
-func TestF52_CopiedKey(t *testing.T) {
-	t.Parallel()
-	h := quickHouse(t)
-	a := newApp(t, h)
-	a.pair()
-	b := newApp(t, h)
-	b.end()
-	if err := os.CopyFS(filepath.Join(b.cfg.Dirs.Config, "copy"), os.DirFS(a.cfg.Dirs.Config)); err != nil {
-		t.Fatal(err)
-	}
-	b.cfg.Dirs.Config = filepath.Join(b.cfg.Dirs.Config, "copy")
-	b.start()
-	b.connection("the second says so", because(control.StatusAttention, control.ReasonElsewhere))
-	a.connection("the first works on", is(control.StatusIdle))
-}
-
 func TestAllowedHours(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	ctx := context.Background()
 	c := a.pair()
@@ -233,7 +151,7 @@ func TestAllowedHours(t *testing.T) {
 
 func TestBattery(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	plugged := make(chan struct{})
 	on := make(chan bool, 1)
 	on <- false
@@ -249,10 +167,10 @@ func TestBattery(t *testing.T) {
 	a.connection("it goes on", is(control.StatusIdle))
 }
 
-// A job of somebody else's is refused here, even if the coordinator sends it.
+// The runs of others are let in here alone, and with a word of understanding.
 func TestOnlyMine(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	c := a.pair()
 	if !c.Settings.OnlyMine {
@@ -274,10 +192,51 @@ func TestOnlyMine(t *testing.T) {
 	})
 }
 
+// A run of somebody else's is refused here, even if the coordinator sends it: here it thinks that the account of the
+// connection is the submitter's, and the app knows better.
+func TestOthersRunsAreRefusedHere(t *testing.T) {
+	t.Parallel()
+	h := steadyHouse(t)
+	a := newApp(t, h)
+	c := a.pair()
+	if !c.Settings.OnlyMine {
+		t.Fatal("a new connection takes the runs of others")
+	}
+	a.end()
+	file := filepath.Join(a.cfg.Dirs.Config, "connections.json")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, others := fmt.Sprintf(`"subject":%q`, c.Account.Subject), `"subject":"somebody-else"`
+	var doc bytes.Buffer
+	if err := json.Compact(&doc, b); err != nil || strings.Count(doc.String(), mine) != 1 {
+		t.Fatalf("the account is not in %s once: %v, %s", file, err, b)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(doc.String(), mine, others, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.start()
+	a.connection("it is idle", is(control.StatusIdle))
+	ran := filepath.Join(t.TempDir(), "ran")
+	id := a.submit(c, "run touch "+ran)
+	got := a.connection("it says that it takes no such run", because(control.StatusAttention, control.ReasonFailed))
+	if !strings.Contains(got.Text, id) || !strings.Contains(got.Text, "the runs of somebody-else alone") {
+		t.Errorf("it says %q, want which run, and whose it takes", got.Text)
+	}
+	run := h.Until(id, "the run is given back", func(r protocol.Run) bool { return r.Status == protocol.StatusQueued })
+	if _, err := os.Lstat(ran); !errors.Is(err, os.ErrNotExist) || run.StartedAt != nil {
+		t.Errorf("the run was begun: %v, %+v", err, run)
+	}
+	if hist, err := a.History(10); err != nil || len(hist.Entries) != 0 {
+		t.Errorf("the history is %+v, %v, want no job", hist.Entries, err)
+	}
+}
+
 // New settings wait for the job that runs.
 func TestSettingsWaitForTheJob(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	c := a.pair()
 	id, open := a.gated(c)
@@ -300,7 +259,7 @@ func TestSettingsWaitForTheJob(t *testing.T) {
 // A broken file is moved aside and said, and the app goes on.
 func TestBrokenFiles(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	a.pair()
 	a.end()
@@ -323,7 +282,7 @@ func TestBrokenFiles(t *testing.T) {
 // What is on the disk is the user's alone.
 func TestFilesAreTheUsersAlone(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	a.pair()
 	if err := a.Pause(context.Background(), control.PauseRequest{}); err != nil {
@@ -342,7 +301,7 @@ func TestFilesAreTheUsersAlone(t *testing.T) {
 
 func TestQuitAsksWhenAJobRuns(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	c := a.pair()
 	id := running(a, c)
@@ -368,7 +327,7 @@ func TestQuitAsksWhenAJobRuns(t *testing.T) {
 // The log of a job can be read along.
 func TestLiveLog(t *testing.T) {
 	t.Parallel()
-	h := quickHouse(t)
+	h := steadyHouse(t)
 	a := newApp(t, h)
 	c := a.pair()
 	id := running(a, c)
