@@ -200,7 +200,7 @@ func TestNothingToReadDuringPairing(t *testing.T) {
 	standIn(t, programs, "xdg-open")
 	standIn(t, programs, "chromium")
 	// GTK cannot open this display: the page is shown by what is taken for a browser.
-	p := startProcWith(t, []string{"DISPLAY=:none", "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")}, "--no-tray")
+	p := startProcWith(t, []string{"DISPLAY=:none", "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")})
 	t.Cleanup(func() {
 		p.kill()
 		for _, left := range below(t, p.home) { // a browser outlives the app
@@ -208,7 +208,7 @@ func TestNothingToReadDuringPairing(t *testing.T) {
 		}
 	})
 	// What there has to be to look at: the program's name, and a word of its arguments.
-	want := map[string]string{"the app": "--no-tray", "the window": "window", "its browser": "--app=http://127.0.0.1:", "the browser": "xdg-open"}
+	want := map[string]string{"the app": "--background", "the window": "window", "its browser": "--app=http://127.0.0.1:", "the browser": "xdg-open"}
 	look := func(secrets ...string) {
 		files := []string{p.dirs.Log()}
 		for _, r := range below(t, p.home) {
@@ -236,6 +236,9 @@ func TestNothingToReadDuringPairing(t *testing.T) {
 				}
 			}
 		}
+	}
+	if out, err := p.command("everdict://open").CombinedOutput(); err != nil {
+		t.Fatalf("open the window: %v, %s", err, out)
 	}
 	house.Eventually(t, "window and browser are there", func() bool {
 		look()
