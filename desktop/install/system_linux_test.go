@@ -52,13 +52,12 @@ func TestLinkOpensTheApp(t *testing.T) {
 	}
 }
 
-// TestUnitVerify asks systemd, where it is installed.
+// TestUnitVerify asks systemd.
 func TestUnitVerify(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Logf("systemd is not installed here: %v", err)
-		return
+		t.Fatalf("this test needs systemd's checker of units (make deps): %v", err)
 	}
 	dir := t.TempDir()
 	// The program that a unit starts has to be there, under a name with all that is quoted.

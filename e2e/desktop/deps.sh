@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the desktop app's tests need and is missing: an X server that draws into
 # memory with a window manager and hands, a D-Bus daemon, WebKitGTK, and the checkers of
-# .desktop files. Does nothing when all is there.
+# .desktop files and of systemd's units. Does nothing when all is there.
 set -euo pipefail
 
 missing=()
@@ -14,6 +14,7 @@ need xprop x11-utils
 need xdg-open xdg-utils
 need dbus-daemon dbus-daemon
 need desktop-file-validate desktop-file-utils
+need systemd-analyze systemd
 need dpkg-deb dpkg
 need chromium chromium
 ldconfig -p | grep -qF libwebkit2gtk-4.1.so.0 || missing+=(libwebkit2gtk-4.1-0)
