@@ -304,8 +304,11 @@ func (s *scene) reach() {
 // gone wants no process of the job any more, now.
 func (s *scene) gone(when string) {
 	s.t.Helper()
-	left := append(still(s.all), below(s.t, filepath.Dir(s.cfg.Dirs.State))...)
-	for _, p := range left {
+	left := map[process]bool{}
+	for _, p := range append(still(s.all), below(s.t, filepath.Dir(s.cfg.Dirs.State))...) {
+		left[p] = true
+	}
+	for p := range left {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)) // it may have ended since
 		s.t.Errorf("%s process %d of the job runs: %q", when, p.pid, bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
 	}

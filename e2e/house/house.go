@@ -73,15 +73,13 @@ func Steady(c *coordinator.Config) {
 // Start brings the coordinator up, on the address that it had before.
 func (h *House) Start() {
 	h.T.Helper()
-	address := h.Address
-	if address == "" {
-		address = "127.0.0.1:0"
+	if h.Address == "" {
+		h.Address = reserve(h.T)
 	}
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", h.Address)
 	if err != nil {
-		h.T.Fatalf("listen on %s: %v", address, err)
+		h.T.Fatalf("listen on %s: %v", h.Address, err)
 	}
-	h.Address = listener.Addr().String()
 	c, err := coordinator.Open(context.Background(), h.Config)
 	if err != nil {
 		h.T.Fatalf("open the coordinator: %v", err)
