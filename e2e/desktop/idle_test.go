@@ -4,82 +4,32 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/everdict/everdict/desktop/sessionbus/bustest"
 	"github.com/everdict/everdict/e2e/house"
 )
 
-// tap stands between an app and its coordinator and writes down what the app sends: each HTTP request, and in the session
-// of a runner each message and each frame of the multiplexer.
+// tap hears what an app sends to its coordinator and writes it down: each HTTP request, and in the session of a runner each
+// message and each frame of the multiplexer.
 type tap struct {
-	listener net.Listener
-	target   string
-	wg       sync.WaitGroup
-
-	mu    sync.Mutex
-	conns []net.Conn
-	said  []string
+	mu   sync.Mutex
+	said []string
 }
 
-func newTap(t *testing.T, h *house.House) *tap {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &tap{listener: l, target: h.Address}
-	p.wg.Go(p.accept)
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.mu.Lock()
-		for _, c := range p.conns {
-			_ = c.Close()
-		}
-		p.mu.Unlock()
-		p.wg.Wait()
-	})
-	return p
-}
-
-func (p *tap) url() string { return "http://" + p.listener.Addr().String() }
-
-func (p *tap) accept() {
-	for {
-		in, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		out, err := net.Dial("tcp", p.target)
-		if err != nil {
-			_ = in.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns = append(p.conns, in, out)
-		p.mu.Unlock()
-		heard, hear := io.Pipe()
-		p.wg.Go(func() {
-			if err := p.listen(heard); err != nil {
-				p.note("what this test does not understand: " + err.Error())
-			}
-			_, _ = io.Copy(io.Discard, heard) // what follows goes through all the same
-		})
-		p.wg.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(out, hear), in) // the ends of connections are no errors
-			_ = hear.Close()
-			_ = out.Close()
-		})
-		p.wg.Go(func() {
-			_, _ = io.Copy(in, out)
-			_ = in.Close()
-		})
+// hear listens to one connection.
+func (p *tap) hear(r io.Reader) {
+	if err := p.listen(r); err != nil {
+		p.note("what this test does not understand: " + err.Error())
 	}
 }
 
@@ -129,8 +79,10 @@ func (p *tap) listen(r io.Reader) error {
 
 // ended is no error for the end of a connection.
 func ended(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF || err == io.ErrClosedPipe {
-		return nil
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe} {
+		if errors.Is(err, end) {
+			return nil
+		}
 	}
 	return err
 }
@@ -227,12 +179,13 @@ const most = 30 << 10
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	h := steadyHouse(t)
-	between := newTap(t, h)
+	var between tap
+	proxy := h.Proxy(between.hear)
 	bus := bustest.Start(t)
 	panel := bus.Panel(t)
 	p := startProcWith(t, []string{"DBUS_SESSION_BUS_ADDRESS=" + bus.Address}, "--background")
 	panel.Tray(t)
-	p.url = between.url()
+	p.url = proxy.URL()
 	p.pair(h, func(...string) {})
 	beats := func(from, n int) []string {
 		t.Helper()
@@ -261,5 +214,57 @@ func TestIdle(t *testing.T) {
 	t.Logf("resident memory %d kB, its share %d kB", rss, pss)
 	if pss > rss || pss == 0 {
 		t.Errorf("its share is %d kB of %d kB", pss, rss)
+	}
+}
+
+// usage is what the kernel says of a process.
+func usage(t testing.TB, pid int) (rss, pss, switches int64) {
+	t.Helper()
+	read := func(file string, keys ...string) []int64 {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make([]int64, len(keys))
+		for line := range strings.Lines(string(b)) {
+			key, rest, _ := strings.Cut(line, ":")
+			if i := slices.Index(keys, key); i >= 0 {
+				if _, err := fmt.Sscan(rest, &out[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return out
+	}
+	m := read("smaps_rollup", "Rss", "Pss")
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		switches += read("task/"+task.Name()+"/status", "voluntary_ctxt_switches")[0]
+	}
+	return m[0], m[1], switches
+}
+
+// BenchmarkResident measures the idle app, tray shown and window closed, connected to a coordinator with the clocks that it has in real
+// life: kB of memory, and how often its threads went to sleep in a minute. docs/benchmarks.md has the figures.
+func BenchmarkResident(b *testing.B) {
+	h := house.New(b)
+	bus := bustest.Start(b)
+	panel := bus.Panel(b)
+	p := startProcWith(b, []string{"DBUS_SESSION_BUS_ADDRESS=" + bus.Address}, "--background")
+	panel.Tray(b)
+	p.pair(h, func(...string) {})
+	for b.Loop() {
+		rest := time.NewTimer(20 * time.Second) // what was done for the pairing is over
+		<-rest.C
+		_, _, before := usage(b, p.cmd.Process.Pid)
+		rest.Reset(time.Minute)
+		<-rest.C
+		rss, pss, after := usage(b, p.cmd.Process.Pid)
+		b.ReportMetric(float64(rss), "rss-kB")
+		b.ReportMetric(float64(pss), "pss-kB")
+		b.ReportMetric(float64(after-before), "switches/min")
 	}
 }

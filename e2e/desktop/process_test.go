@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/home"
-	"github.com/everdict/everdict/desktop/sessionbus/bustest"
 	"github.com/everdict/everdict/e2e/house"
 	"github.com/everdict/everdict/protocol"
 )
@@ -147,118 +144,6 @@ func (p *proc) pair(h *house.House, look func(secrets ...string)) control.Connec
 	return s.Connections[0]
 }
 
-// standIn is a program that is found first and does nothing but stay, with its arguments to be read.
-func standIn(t *testing.T, dir, name string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nwhile :; do sleep 1; done\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// secretsOf are what a process keeps for itself: the seeds of its device keys, and of a pairing its verifier and grant.
-func secretsOf(t *testing.T, p *proc) (seeds, pending []string) {
-	t.Helper()
-	keys, err := filepath.Glob(filepath.Join(p.dirs.Config, "keys", "*.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range keys {
-		b, err := os.ReadFile(k)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was written anew
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		var kept struct {
-			Seed    string `json:"seed"`
-			Pending struct {
-				Verifier, Grant string
-			} `json:"pending"`
-		}
-		if err := json.Unmarshal(b, &kept); err != nil {
-			t.Fatal(err)
-		}
-		for _, secret := range []struct {
-			text string
-			to   *[]string
-		}{{kept.Seed, &seeds}, {kept.Pending.Verifier, &pending}, {kept.Pending.Grant, &pending}} {
-			if secret.text != "" {
-				*secret.to = append(*secret.to, secret.text)
-			}
-		}
-	}
-	return seeds, pending
-}
-
-// What everybody can read of the app, its window and the browser while it is being connected has no secret in it: not
-// their arguments, not their environment, not the log.
-func TestNothingToReadDuringPairing(t *testing.T) {
-	t.Parallel()
-	h := steadyHouse(t)
-	programs := t.TempDir()
-	standIn(t, programs, "xdg-open")
-	standIn(t, programs, "chromium")
-	// GTK cannot open this display: the page is shown by what is taken for a browser.
-	p := startProcWith(t, []string{"DISPLAY=:none", "PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH")})
-	t.Cleanup(func() {
-		p.kill()
-		for _, left := range below(t, p.home) { // a browser outlives the app
-			_ = syscall.Kill(left.pid, syscall.SIGKILL)
-		}
-	})
-	// What there has to be to look at: the program's name, and a word of its arguments.
-	want := map[string]string{"the app": "--background", "the window": "window", "its browser": "--app=http://127.0.0.1:", "the browser": "xdg-open"}
-	look := func(secrets ...string) {
-		files := []string{p.dirs.Log()}
-		for _, r := range below(t, p.home) {
-			files = append(files, fmt.Sprintf("/proc/%d/cmdline", r.pid), fmt.Sprintf("/proc/%d/environ", r.pid))
-		}
-		if _, err := os.Stat(filepath.Join(p.dirs.Config, "connections.json")); err == nil {
-			files = append(files, filepath.Join(p.dirs.Config, "connections.json"))
-		}
-		for _, file := range files {
-			b, err := os.ReadFile(file)
-			if errors.Is(err, os.ErrNotExist) && file != p.dirs.Log() || errors.Is(err, syscall.ESRCH) {
-				continue // that process has ended
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, secret := range append(secrets, protocol.DeviceSessionPrefix, protocol.PairGrantPrefix) {
-				if bytes.Contains(b, []byte(secret)) {
-					t.Errorf("%s has a secret in it: %q", file, b)
-				}
-			}
-			for what, word := range want {
-				if strings.HasSuffix(file, "/cmdline") && bytes.Contains(b, []byte(word)) {
-					delete(want, what)
-				}
-			}
-		}
-	}
-	if out, err := p.command("everdict://open").CombinedOutput(); err != nil {
-		t.Fatalf("open the window: %v, %s", err, out)
-	}
-	house.Eventually(t, "window and browser are there", func() bool {
-		look()
-		return len(want) == 1 // the other browser comes with the pairing
-	})
-	p.pair(h, func(secrets ...string) {
-		seeds, pending := secretsOf(t, p)
-		if len(seeds) != 1 {
-			t.Fatalf("there are %d keys to look for, want one", len(seeds))
-		}
-		if len(secrets) == 0 { // it waits for its approval
-			if len(pending) != 1 {
-				t.Fatalf("there are %d secrets of the pairing to look for, want its verifier", len(pending))
-			}
-			house.Eventually(t, "the browser is there", func() bool { look(append(seeds, pending...)...); return len(want) == 0 })
-		}
-		look(slices.Concat(secrets, seeds, pending)...)
-	})
-}
-
 // A copy of the key on a second machine: the one that came last has the session, the other says so and ends what it ran,
 // and comes back when a person wants it (F35, F52).
 func TestF52_CopiedKey(t *testing.T) {
@@ -292,9 +177,10 @@ func TestF52_CopiedKey(t *testing.T) {
 		}
 		return s.Connections[0]
 	}
-	said := one(ptr(first.until("the first says that another has the connection", func(s *control.State) bool {
+	state := first.until("the first says that another has the connection", func(s *control.State) bool {
 		return because(control.StatusAttention, control.ReasonElsewhere)(one(s))
-	})))
+	})
+	said := one(&state)
 	if _, runs := stat(pid); runs {
 		t.Error("the job of the first runs on when it has said so")
 	}
@@ -313,8 +199,6 @@ func TestF52_CopiedKey(t *testing.T) {
 	first.until("the first has the connection", func(s *control.State) bool { return one(s).Online })
 	second.until("the second says so", func(s *control.State) bool { return because(control.StatusAttention, control.ReasonElsewhere)(one(s)) })
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // A link that the app was started with is in its arguments no more when it answers.
 func TestLinkLeavesTheArguments(t *testing.T) {
@@ -565,57 +449,5 @@ func TestCommands(t *testing.T) {
 	}
 	if out, err := say("status"); err == nil || !strings.Contains(out, "not running") {
 		t.Errorf("status without an app: %v, %s", err, out)
-	}
-}
-
-// usage is what the kernel says of a process.
-func usage(t testing.TB, pid int) (rss, pss, switches int64) {
-	t.Helper()
-	read := func(file string, keys ...string) []int64 {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out := make([]int64, len(keys))
-		for line := range strings.Lines(string(b)) {
-			key, rest, _ := strings.Cut(line, ":")
-			if i := slices.Index(keys, key); i >= 0 {
-				if _, err := fmt.Sscan(rest, &out[i]); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		return out
-	}
-	m := read("smaps_rollup", "Rss", "Pss")
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, task := range tasks {
-		switches += read("task/"+task.Name()+"/status", "voluntary_ctxt_switches")[0]
-	}
-	return m[0], m[1], switches
-}
-
-// BenchmarkResident measures the idle app, tray shown and window closed, connected to a coordinator with the clocks that it has in real
-// life: kB of memory, and how often its threads went to sleep in a minute. docs/benchmarks.md has the figures.
-func BenchmarkResident(b *testing.B) {
-	h := house.New(b)
-	bus := bustest.Start(b)
-	panel := bus.Panel(b)
-	p := startProcWith(b, []string{"DBUS_SESSION_BUS_ADDRESS=" + bus.Address}, "--background")
-	panel.Tray(b)
-	p.pair(h, func(...string) {})
-	for b.Loop() {
-		rest := time.NewTimer(20 * time.Second) // what was done for the pairing is over
-		<-rest.C
-		_, _, before := usage(b, p.cmd.Process.Pid)
-		rest.Reset(time.Minute)
-		<-rest.C
-		rss, pss, after := usage(b, p.cmd.Process.Pid)
-		b.ReportMetric(float64(rss), "rss-kB")
-		b.ReportMetric(float64(pss), "pss-kB")
-		b.ReportMetric(float64(after-before), "switches/min")
 	}
 }

@@ -192,8 +192,8 @@ func TestOnlyMine(t *testing.T) {
 	})
 }
 
-// A run of somebody else's is refused here, even if the coordinator sends it: here it thinks that the account of the
-// connection is the submitter's, and the app knows better.
+// A run of somebody else's is refused here, even if the coordinator sends it. This one does: the app was given another
+// account than the one that it knows.
 func TestOthersRunsAreRefusedHere(t *testing.T) {
 	t.Parallel()
 	h := steadyHouse(t)

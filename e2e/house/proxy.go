@@ -1,6 +1,8 @@
 package house
 
 import (
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   string
+	hear     []func(io.Reader)
 
 	mu     sync.Mutex
 	held   bool
@@ -20,19 +23,20 @@ type Proxy struct {
 	wg     sync.WaitGroup
 }
 
-// Proxy starts a proxy in front of the coordinator.
-func (h *House) Proxy() *Proxy {
+// Proxy starts a proxy in front of the coordinator. Each hear gets what is sent to the coordinator, one reader for a
+// connection, and may stop to read.
+func (h *House) Proxy(hear ...func(io.Reader)) *Proxy {
 	h.T.Helper()
-	return newProxy(h.T, h.Address)
+	return newProxy(h.T, h.Address, hear...)
 }
 
-func newProxy(t testing.TB, target string) *Proxy {
+func newProxy(t testing.TB, target string, hear ...func(io.Reader)) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: target, change: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &Proxy{listener: l, target: target, hear: hear, change: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -83,13 +87,43 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		p.conns[in], p.conns[out] = struct{}{}, struct{}{}
 		p.mu.Unlock()
-		p.wg.Go(func() { p.copy(in, out) })
-		p.wg.Go(func() { p.copy(out, in) })
+		up := p.heard(in)
+		p.wg.Go(func() { p.copy(up, in, out) })
+		p.wg.Go(func() { p.copy(out, out, in) })
 	}
 }
 
-func (p *Proxy) copy(from, to net.Conn) {
+// heard reads from a connection what is told to every hear as well.
+func (p *Proxy) heard(in io.Reader) io.ReadCloser {
+	r, ends := in, []io.Closer{}
+	for _, hear := range p.hear {
+		told, tell := io.Pipe()
+		r, ends = io.TeeReader(r, tell), append(ends, tell)
+		p.wg.Go(func() {
+			hear(told)
+			_, _ = io.Copy(io.Discard, told)
+		})
+	}
+	return &heard{r, ends}
+}
+
+type heard struct {
+	io.Reader
+	ends []io.Closer
+}
+
+func (h *heard) Close() error {
+	var errs []error
+	for _, end := range h.ends {
+		errs = append(errs, end.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// copy goes on until an end of the connection closes. what is from, or reads from it.
+func (p *Proxy) copy(what io.ReadCloser, from, to net.Conn) {
 	defer func() {
+		_ = what.Close()
 		_ = from.Close()
 		_ = to.Close()
 		p.mu.Lock()
@@ -98,7 +132,7 @@ func (p *Proxy) copy(from, to net.Conn) {
 	}()
 	buf := make([]byte, 32<<10)
 	for {
-		n, err := from.Read(buf)
+		n, err := what.Read(buf)
 		if n > 0 {
 			p.wait()
 			if _, err := to.Write(buf[:n]); err != nil {
