@@ -87,6 +87,8 @@ type App struct {
 	// ctx is the life of the connections, set by Run.
 	ctx context.Context
 
+	setting sync.Mutex // held while settings are written and come into force; taken before mu
+
 	mu          sync.Mutex
 	closing     bool
 	rev         int64

@@ -2,10 +2,12 @@ package desktop
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/settings"
+	"github.com/everdict/everdict/protocol"
 )
 
 const (
@@ -76,4 +78,13 @@ func (a *App) nextLook() time.Duration {
 		}
 	}
 	return lookEvery
+}
+
+// sawDocker drops a report of this machine that says otherwise: whoever shows it asks for a new one. The caller has the
+// mutex.
+func (a *App) sawDocker(there bool) {
+	if a.machine != nil && slices.Contains(a.machine.Capabilities, protocol.CapDocker) != there {
+		a.machine = nil
+		a.machineRev++
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/everdict/everdict/agent"
 	"github.com/everdict/everdict/agent/doctor"
 	"github.com/everdict/everdict/agent/lanes"
+	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/vault"
 	"github.com/everdict/everdict/protocol"
@@ -23,7 +24,9 @@ const (
 	// firstRetry and lastRetry bound how long a runner that ended is left alone before it is started again.
 	firstRetry = 2 * time.Second
 	lastRetry  = 5 * time.Minute
-	// conditionEvery is how often something that is missing on this machine is looked for again, while it is missing.
+	// lookBeats is with which heartbeat the machine is looked at again: half a minute, as a coordinator times them by default.
+	lookBeats = 3
+	// conditionEvery is how often something that is missing on this machine is looked for again, while there are no heartbeats.
 	conditionEvery = 30 * time.Second
 	// diskLow is how little of the disk makes the app take no new runs, and diskEnough how much makes it go on, in bytes.
 	diskLow    = 256 << 20
@@ -37,9 +40,13 @@ type connection struct {
 
 	runner  *agent.Runner // nil: there is none now
 	applied string        // the words of the pause that the runner has
-	online  bool
-	fresh   bool // the coordinator has not answered a heartbeat of this session yet
-	jobs    []*job
+	started record        // what the runner was started with
+	// offered are the capabilities that the runner offers, and seen those that this machine was last seen to have: see renewal.
+	offered, seen []string
+	beats         int // heartbeats since the machine was last looked at
+	online        bool
+	fresh         bool // the coordinator has not answered a heartbeat of this session yet
+	jobs          []*job
 	// trouble is why there is no session, or no runner; the zero value: none.
 	trouble trouble
 	// condition is what is wrong with this machine: ReasonDocker, ReasonDisk or empty.
@@ -47,12 +54,11 @@ type connection struct {
 	degraded  string
 	// override lets runs in although hours or battery say otherwise, until those change.
 	override map[control.Reason]bool
-	// applying: its settings have changed, and the runner starts anew when what runs has ended.
-	applying bool
 	// draining: the app ends.
 	draining bool
 
 	wake   chan struct{} // start again now
+	look   chan struct{} // look at the machine now
 	cancel context.CancelFunc
 	done   chan struct{} // run has ended; nil: it was never started
 }
@@ -64,7 +70,7 @@ type job struct {
 }
 
 func newConnection(a *App, r record) *connection {
-	return &connection{app: a, rec: r, wake: make(chan struct{}, 1), override: map[control.Reason]bool{}, trouble: trouble{status: control.StatusConnecting, reason: control.ReasonStarting}}
+	return &connection{app: a, rec: r, wake: make(chan struct{}, 1), look: make(chan struct{}, 1), override: map[control.Reason]bool{}, trouble: trouble{status: control.StatusConnecting, reason: control.ReasonStarting}}
 }
 
 // start begins to be a runner, until ctx ends or stop.
@@ -113,6 +119,14 @@ func (c *connection) nudge() {
 	}
 }
 
+// lookNow makes once look at the machine. Unlike a nudge it starts no runner that has ended.
+func (c *connection) lookNow() {
+	select {
+	case c.look <- struct{}{}:
+	default:
+	}
+}
+
 // run starts the runner, and again when it has ended for a reason that may pass.
 func (c *connection) run(ctx context.Context) {
 	wait := firstRetry
@@ -142,7 +156,7 @@ func (c *connection) run(ctx context.Context) {
 		if leaving || ctx.Err() != nil {
 			return
 		}
-		again := err == nil // its settings have changed
+		again := err == nil // see renewal
 		if again {
 			wait = firstRetry
 			continue
@@ -206,7 +220,9 @@ func (c *connection) once(ctx context.Context) error {
 	var r *agent.Runner
 	c.app.change(func() {
 		leaving = c.draining
-		c.condition, c.degraded, c.applying = condition, "", false
+		c.condition, c.degraded, c.beats = condition, "", 0
+		c.started, c.offered, c.seen = rec, l.Capabilities, l.Capabilities
+		c.app.sawDocker(slices.Contains(l.Capabilities, protocol.CapDocker))
 		c.applied = c.pauseWords()
 		cfg.Paused = c.applied
 		r = agent.New(cfg)
@@ -217,9 +233,15 @@ func (c *connection) once(ctx context.Context) error {
 	}
 	ran := make(chan error, 1)
 	go func() { ran <- r.Run(life) }()
-	look := time.NewTimer(conditionEvery)
-	defer look.Stop()
+	seldom := time.NewTimer(conditionEvery)
+	defer seldom.Stop()
 	for {
+		seldom.Stop()
+		c.app.mu.Lock()
+		if c.condition != "" && !c.online { // otherwise the heartbeats do
+			seldom.Reset(conditionEvery)
+		}
+		c.app.mu.Unlock()
 		select {
 		case err = <-ran:
 			c.app.change(func() { c.runner, c.online, c.jobs = nil, false, nil })
@@ -231,38 +253,14 @@ func (c *connection) once(ctx context.Context) error {
 			}
 			return err
 		case <-c.wake:
-			c.app.mu.Lock()
-			changed := c.rec.Settings != rec.Settings || c.rec.Key != rec.Key
-			unpairing := c.rec.Unpairing
-			leaving := c.draining
-			c.app.mu.Unlock()
-			switch {
-			case unpairing:
-				restart = true
-				end()
-			case changed && !leaving:
-				c.app.change(func() { c.applying = true }) // first: an end that is not seen below nudges
-				if r.DrainIdle() {                         // the runner knows, the events are late
-					restart = true
-					end()
-				}
-			default:
-				c.checkMachine(ctx)
-			}
-		case <-look.C:
-			c.app.mu.Lock()
-			bad := c.condition
-			c.app.mu.Unlock()
-			if bad != "" {
-				c.checkMachine(ctx)
-			}
+		case <-c.look:
+			c.checkMachine(ctx)
+		case <-seldom.C:
+			c.checkMachine(ctx)
 		}
-		c.app.mu.Lock()
-		bad := c.condition
-		c.app.mu.Unlock()
-		look.Stop()
-		if bad != "" { // while all is well nothing is looked for
-			look.Reset(conditionEvery)
+		if c.renew() {
+			restart = true
+			end()
 		}
 	}
 }
@@ -307,12 +305,51 @@ func (c *connection) lookAtMachine(rec record, docker bool) control.Reason {
 // checkMachine looks whether what was missing is there, or what was there is missing.
 func (c *connection) checkMachine(ctx context.Context) {
 	c.app.mu.Lock()
-	rec := c.rec
+	rec, had := c.rec, slices.Contains(c.seen, protocol.CapDocker)
+	c.beats = 0
 	c.app.mu.Unlock()
-	docker := rec.Settings.Sandbox == control.SandboxDocker &&
-		slices.ContainsFunc(doctor.Capabilities(ctx, doctor.Config{}), func(k doctor.Check) bool { return k.ID == protocol.CapDocker })
+	docker := engineAnswers(ctx, had)
 	condition := c.lookAtMachine(rec, docker)
-	c.app.change(func() { c.condition = condition })
+	if ctx.Err() != nil {
+		return
+	}
+	c.app.mu.Lock()
+	same := condition == c.condition && docker == had
+	c.app.mu.Unlock()
+	if same {
+		return
+	}
+	// In one step: in between a runner without containers would take runs.
+	c.app.change(func() {
+		c.condition = condition
+		if docker != had {
+			c.seen = slices.DeleteFunc(slices.Clone(c.seen), func(name string) bool { return name == protocol.CapDocker })
+			if docker {
+				c.seen = append(c.seen, protocol.CapDocker)
+			}
+			c.app.log.Info("the container engine has come or gone", "coordinator", hostOf(rec.Coordinator), "there", docker)
+		}
+		c.app.sawDocker(docker)
+	})
+}
+
+// engineAnswers says whether there is a container engine. One that was there is only pinged, which is least to it.
+func engineAnswers(ctx context.Context, had bool) bool {
+	system := endpoint.This(nil)
+	if had {
+		for _, k := range system.Candidates() {
+			if k.State == endpoint.Open && pinged(ctx, k) {
+				return true
+			}
+		}
+	}
+	return endpoint.Find(ctx, system).Chosen != nil
+}
+
+func pinged(ctx context.Context, k endpoint.Candidate) bool {
+	ctx, cancel := context.WithTimeout(ctx, endpoint.ProbeTimeout)
+	defer cancel()
+	return endpoint.Ping(ctx, k) == nil
 }
 
 // observe is what the runner says.
@@ -328,7 +365,9 @@ func (c *connection) observe(e agent.Event) {
 			at := protocol.At(time.Now().Add(e.Retry))
 			c.online, c.trouble = false, lost(e.Err, hostOf(c.rec.Coordinator))
 			c.trouble.retryAt = &at
+			c.beats = lookBeats // much may have changed until there is one again
 		})
+		c.lookNow()
 	case agent.AttemptBegun:
 		a.change(func() { c.jobs = append(c.jobs, c.newJob(e)) })
 	case agent.AttemptPhase:
@@ -346,24 +385,26 @@ func (c *connection) observe(e agent.Event) {
 	case agent.AttemptEnded:
 		c.ended(e)
 	case agent.Idle:
-		a.mu.Lock()
-		applying := c.applying
-		a.mu.Unlock()
-		if applying {
-			c.nudge()
-		}
+		c.renewLater()
 	case agent.Delivered:
 		a.change(func() {})
 	case agent.Degraded:
 		a.change(func() { c.degraded = e.Why })
 		if e.Why != "" {
-			c.nudge()
+			c.lookNow()
 		}
 	case agent.Said:
 		a.change(func() { a.notice(e.Level, protocol.Clip(hostOf(c.rec.Coordinator)+" says: "+e.Text, 500), "") })
 	case agent.Beat:
 		c.heard()
 		a.beat()
+		a.mu.Lock()
+		c.beats++
+		due := c.beats >= lookBeats
+		a.mu.Unlock()
+		if due {
+			c.lookNow()
+		}
 	}
 }
 
@@ -424,7 +465,7 @@ func (c *connection) ended(e agent.AttemptEnded) {
 	a.tellEnd(entry)
 	// What has just failed for a reason that lies with this machine is looked at.
 	if f := e.Result.Failure; f != nil && f.Class == protocol.ClassInfra && e.Stopped == nil {
-		c.nudge()
+		c.lookNow()
 	}
 }
 
@@ -452,8 +493,8 @@ func (c *connection) pauseWords() string {
 	for _, p := range c.pauses() {
 		words = append(words, pauseWords[p])
 	}
-	if c.applying {
-		words = append(words, "its settings are being changed")
+	if why := c.renewal(); why != "" && !c.canWait(why) && (why != renewGone || c.condition != control.ReasonDocker) {
+		words = append(words, renewalWords[why])
 	}
 	return strings.Join(words, ", ")
 }
@@ -479,6 +520,7 @@ func (c *connection) view() control.Connection {
 		Target: c.rec.Target, PairedAt: c.rec.PairedAt, Online: c.online, Pauses: c.pauses(), Jobs: c.jobList(), Settings: c.rec.Settings, Key: c.rec.Key,
 	}
 	v.Paused = len(v.Pauses) > 0
+	v.CanResume, v.CanRetry = slices.ContainsFunc(v.Pauses, resumable), c.canRetry()
 	if c.runner != nil {
 		v.Undelivered = c.runner.Undelivered()
 	}
@@ -488,6 +530,19 @@ func (c *connection) view() control.Connection {
 	}
 	c.describe(&v)
 	return v
+}
+
+// resumable says whether Resume ends a pause: the others end with what they are for.
+func resumable(pause control.Reason) bool {
+	return pause == control.ReasonUser || pause == control.ReasonHours || pause == control.ReasonBattery
+}
+
+// canRetry says whether Retry would try or look at something now. The caller has the mutex.
+func (c *connection) canRetry() bool {
+	if c.rec.Unpairing || c.rec.Revoked != "" {
+		return false
+	}
+	return c.condition != "" || c.trouble.status == control.StatusAttention || c.trouble.retryAt != nil
 }
 
 // keyLocked says whether an error is one of the vault's that a person can mend.

@@ -31,7 +31,7 @@ func Tray(s control.State) tray.State {
 	running, paused := 0, len(s.Connections) > 0
 	for _, c := range s.Connections {
 		running += len(c.Jobs)
-		paused = paused && hasPause(c)
+		paused = paused && c.CanResume
 	}
 	line := tray.Item{Separator: true}
 	out.Items = append(out.Items, tray.Item{ID: "status", Title: protocol.Clip(s.Text, 80), Disabled: true}, line, tray.Item{ID: itemOpen, Title: "Open Everdict"})
@@ -51,13 +51,13 @@ func Tray(s control.State) tray.State {
 		item := tray.Item{ID: itemVisit + "/" + c.ID, Title: c.Host + " (" + string(c.Status) + ")"}
 		if len(s.Connections) > 1 {
 			toggle := tray.Item{ID: itemPause + "/" + c.ID, Title: "Pause"}
-			if hasPause(c) {
+			if c.CanResume {
 				toggle = tray.Item{ID: itemResume + "/" + c.ID, Title: "Resume"}
 			}
 			item.ID = ""
 			item.Children = []tray.Item{{ID: itemVisit + "/" + c.ID, Title: "Open its dashboard"}, toggle}
 		}
-		if c.Status == control.StatusConnecting || c.Status == control.StatusAttention {
+		if c.CanRetry {
 			item.Children = append(item.Children, tray.Item{ID: itemRetry + "/" + c.ID, Title: "Try again now"})
 		}
 		if len(item.Children) > 0 && item.ID != "" {
@@ -80,16 +80,6 @@ func Tray(s control.State) tray.State {
 		}
 	}
 	return out
-}
-
-// hasPause says whether a resume would change something.
-func hasPause(c control.Connection) bool {
-	for _, p := range c.Pauses {
-		if p == control.ReasonUser || p == control.ReasonHours || p == control.ReasonBattery {
-			return true
-		}
-	}
-	return false
 }
 
 // Clicked does what an item of the tray says.

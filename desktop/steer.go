@@ -64,11 +64,13 @@ func (a *App) Resume(_ context.Context, r control.ResumeRequest) (err error) {
 	return err
 }
 
-// SetSettings implements control.App.
+// SetSettings implements control.App. One at a time: what is on the disk, in the app and started at login is the same.
 func (a *App) SetSettings(ctx context.Context, s control.Settings) (control.Settings, error) {
 	if err := settings.Check(&s); err != nil {
 		return control.Settings{}, err
 	}
+	a.setting.Lock()
+	defer a.setting.Unlock()
 	if err := home.Write(a.settingsPath(), settingsVersion, &s); err != nil {
 		return control.Settings{}, err
 	}
@@ -109,9 +111,6 @@ func (a *App) SetConnection(_ context.Context, id string, s control.ConnectionSe
 				c.rec.Settings = was
 				return
 			}
-			if was != s && c.runner != nil && len(c.jobs) == 0 {
-				c.online, c.trouble = false, trouble{status: control.StatusConnecting, reason: control.ReasonStarting, text: "The new settings are being applied."}
-			}
 		}
 	})
 	if err != nil {
@@ -130,6 +129,7 @@ func (a *App) Retry(_ context.Context, id string) (control.Connection, error) {
 		return control.Connection{}, err
 	}
 	c.nudge()
+	c.lookNow()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := c.runner; r != nil && !c.online {
@@ -365,6 +365,10 @@ func (a *App) Machine(ctx context.Context, again bool) (control.Machine, error) 
 		a.machineRev++
 		m.Rev = a.machineRev
 		a.machine = &m
+		for _, c := range a.connections { // what they offer is no other than what is shown
+			c.seen = report.Capabilities
+			c.lookNow()
+		}
 	})
 	return m, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -144,11 +145,14 @@ func (c *connection) describe(v *control.Connection) {
 	case c.condition == control.ReasonDocker:
 		v.Status, v.Reason = control.StatusAttention, c.condition
 		v.Text = "No container engine answers, and this connection runs everything in containers. No new runs are taken."
-		v.Next = "Start Docker: it is seen within a minute. Or choose the process sandbox in the settings."
+		v.Next = "Start the engine: it is seen within a minute. Or choose the process sandbox in the settings."
 	case c.condition == control.ReasonDisk:
 		v.Status, v.Reason = control.StatusAttention, c.condition
 		v.Text = "The disk is nearly full. No new runs are taken."
 		v.Next = "Make room: 512 MiB are enough to go on."
+	case c.renewal() != "" && len(c.jobs) == 0:
+		t := c.renewal().trouble()
+		v.Online, v.Status, v.Reason, v.Text = false, t.status, t.reason, t.text
 	case c.trouble.status == control.StatusConnecting:
 		v.Status, v.Reason, v.Text, v.Next, v.RetryAt = c.trouble.status, c.trouble.reason, c.trouble.text, c.trouble.next, c.trouble.retryAt
 		if v.Text == "" {
@@ -162,12 +166,21 @@ func (c *connection) describe(v *control.Connection) {
 		v.Text, v.Next = "The last run could not be taken: "+protocol.Clip(c.degraded, 300)+".", "The next one is tried."
 	case len(c.jobs) > 0:
 		v.Status, v.Text = control.StatusRunning, fmt.Sprintf("%s for %s.", count(len(c.jobs), "A job runs", "jobs run"), account)
+		why := c.renewal()
 		switch {
-		case c.applying:
+		case why == renewSettings:
 			v.Text += " The new settings count when it has ended."
+		case why == renewGone:
+			v.Text += " No container engine answers: no new ones are taken until nothing runs, and then only such as need none."
 		case v.Paused:
 			v.Reason = v.Pauses[0]
 			v.Text += " No new ones are taken: " + pauseSentence(v) + "."
+		case why == renewCome:
+			v.Text += " A container engine answers now: it is offered when nothing runs."
+		case why == renewMachine:
+			v.Text += " What this computer can do has changed: that is offered when nothing runs."
+		case !slices.Contains(c.offered, protocol.CapDocker):
+			v.Text += " " + noEngine
 		}
 	case v.Paused:
 		v.Status, v.Reason, v.Text = control.StatusPaused, v.Pauses[0], "Paused: "+pauseSentence(v)+"."
@@ -175,8 +188,14 @@ func (c *connection) describe(v *control.Connection) {
 		v.Status, v.Text = control.StatusConnected, "Connected just now."
 	default:
 		v.Status, v.Text = control.StatusIdle, "Connected, and waiting for a run."
+		if !slices.Contains(c.offered, protocol.CapDocker) {
+			v.Text += " " + noEngine
+		}
 	}
 }
+
+// noEngine is said where jobs may do without a container engine, and there is none.
+const noEngine = "No container engine answers: runs that need one go elsewhere."
 
 func pauseSentence(v *control.Connection) string {
 	switch v.Pauses[0] {

@@ -81,7 +81,8 @@ func sentence(s string) bool {
 func TestTrayMenu(t *testing.T) {
 	t.Parallel()
 	con := func(id string, status control.Status, jobs int, pauses ...control.Reason) control.Connection {
-		return control.Connection{ID: id, Host: id + ".example", Status: status, Jobs: make([]control.Job, jobs), Pauses: pauses}
+		return control.Connection{ID: id, Host: id + ".example", Status: status, Jobs: make([]control.Job, jobs), Pauses: pauses,
+			CanResume: slices.ContainsFunc(pauses, resumable), CanRetry: slices.Contains(pauses, control.ReasonDocker)}
 	}
 	for _, c := range []struct {
 		name string
@@ -96,6 +97,7 @@ func TestTrayMenu(t *testing.T) {
 		{"running", []control.Connection{con("a", control.StatusRunning, 1)}, tray.Running, []string{"pause", "stop"}, nil},
 		{"paused", []control.Connection{con("a", control.StatusPaused, 0, control.ReasonUser)}, tray.Paused, []string{"resume"}, []string{"pause"}},
 		{"attention", []control.Connection{con("a", control.StatusAttention, 0, control.ReasonDocker)}, tray.Attention, []string{"pause", "retry/a", "visit/a"}, []string{"resume"}},
+		{"nothing to retry", []control.Connection{con("a", control.StatusAttention, 0)}, tray.Attention, []string{"pause", "visit/a"}, []string{"resume", "retry/a"}},
 		{"two", []control.Connection{con("a", control.StatusIdle, 0), con("b", control.StatusPaused, 0, control.ReasonHours)}, tray.Idle, []string{"pause", "pause/a", "resume/b", "visit/b"}, nil},
 		{"one takes runs, one was connected just now", []control.Connection{con("a", control.StatusConnected, 0), con("b", control.StatusIdle, 0)}, tray.Idle, nil, nil},
 		{"one takes runs, one has no session", []control.Connection{con("a", control.StatusConnecting, 0), con("b", control.StatusIdle, 0)}, tray.Idle, nil, nil},

@@ -112,6 +112,10 @@ type Connection struct {
 	// Paused says that no new runs are taken, whatever Status is, and Pauses by what.
 	Paused bool     `json:"paused"`
 	Pauses []Reason `json:"pauses,omitempty"`
+	// CanResume says that POST api/resume would end a pause, and CanRetry that POST api/connections/ID/retry would try or
+	// look at something.
+	CanResume bool `json:"canResume"`
+	CanRetry  bool `json:"canRetry"`
 	// RetryAt is when it is tried again by itself.
 	RetryAt *protocol.Time `json:"retryAt,omitempty"`
 	// ResumesAt is when allowed hours begin.

@@ -80,7 +80,7 @@ function ConnectionCard({ c, said }: { c: Connection; said: string }) {
             </>
           ) : (
             <>
-              {c.paused ? (
+              {c.canResume ? (
                 <Button look={c.status === 'paused' ? 'primary' : ''} busy={busy === 'resume'} disabled={busy !== ''} onClick={() => run('resume', () => tell('POST', 'api/resume', { connection: c.id }))}>
                   <Play size={14} aria-hidden /> Resume
                 </Button>
@@ -89,7 +89,7 @@ function ConnectionCard({ c, said }: { c: Connection; said: string }) {
                   <Pause size={14} aria-hidden /> {c.jobs.length > 1 ? 'Pause after these jobs' : c.jobs.length === 1 ? 'Pause after this job' : 'Pause'}
                 </Button>
               )}
-              {c.paused && !paused && (
+              {c.canResume && !paused && (
                 <Button busy={busy === 'pause'} disabled={busy !== ''} onClick={() => run('pause', () => tell('POST', 'api/pause', { connection: c.id }))}>
                   <Pause size={14} aria-hidden /> Pause until I resume
                 </Button>
@@ -99,7 +99,7 @@ function ConnectionCard({ c, said }: { c: Connection; said: string }) {
                   <OctagonX size={14} aria-hidden /> Stop now
                 </Button>
               )}
-              {(c.status === 'connecting' || c.status === 'attention') && (
+              {c.canRetry && (
                 <Button busy={busy === 'retry'} disabled={busy !== ''} onClick={() => run('retry', () => tell('POST', `api/connections/${encodeURIComponent(c.id)}/retry`))}>
                   <RotateCcw size={14} aria-hidden /> Try now
                 </Button>

@@ -49,6 +49,8 @@ export interface Connection {
   online: boolean
   paused: boolean
   pauses?: string[]
+  canResume: boolean
+  canRetry: boolean
   retryAt?: string
   resumesAt?: string
   jobs: Job[]
