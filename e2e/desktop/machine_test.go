@@ -2,14 +2,9 @@ package desktop_test
 
 import (
 	"context"
-	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
-	"github.com/everdict/everdict/agent/sandbox/docker/endpoint"
 	"github.com/everdict/everdict/desktop"
 	"github.com/everdict/everdict/desktop/control"
 	"github.com/everdict/everdict/desktop/vault"
@@ -98,35 +93,4 @@ func TestKeyring(t *testing.T) {
 	if _, err := a.Unpair(ctx, c.ID); err != nil || len(keys.kept) != 0 {
 		t.Errorf("unpair: %v, %d keys are left", err, len(keys.kept))
 	}
-}
-
-// A Docker that comes and goes is said, and no run is taken without it.
-func TestDockerComesAndGoes(t *testing.T) {
-	t.Parallel()
-	engine := endpoint.Find(t.Context(), endpoint.This(nil))
-	if engine.Chosen == nil {
-		t.Fatalf("this test needs a container engine (make deps): %v", engine.Err())
-	}
-	h := quickHouse(t)
-	socket := filepath.Join(t.TempDir(), "docker.sock")
-	p := startProcWith(t, []string{"DOCKER_HOST=unix://" + socket})
-	c := p.pair(h, func(...string) {})
-	set := c.Settings
-	set.Sandbox = control.SandboxDocker
-	retry := func() { p.do(http.MethodPost, "connections/"+c.ID+"/retry", nil, nil) }
-	gone := func(s *control.State) bool {
-		return s.Status == control.StatusAttention && s.Connections[0].Reason == control.ReasonDocker && s.Connections[0].Paused && s.Connections[0].Online
-	}
-	p.do(http.MethodPut, "connections/"+c.ID, set, nil)
-	p.until("it says that there is no engine", gone)
-	if err := os.Symlink(strings.TrimPrefix(engine.Chosen.Host, "unix://"), socket); err != nil {
-		t.Fatal(err)
-	}
-	retry()
-	p.until("it is idle", func(s *control.State) bool { return s.Status == control.StatusIdle })
-	if err := os.Remove(socket); err != nil {
-		t.Fatal(err)
-	}
-	retry()
-	p.until("it says that the engine is gone", gone)
 }
