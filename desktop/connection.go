@@ -43,10 +43,12 @@ type connection struct {
 	started record        // what the runner was started with
 	// offered are the capabilities that the runner offers, and seen those that this machine was last seen to have: see renewal.
 	offered, seen []string
-	beats         int // heartbeats since the machine was last looked at
-	online        bool
-	fresh         bool // the coordinator has not answered a heartbeat of this session yet
-	jobs          []*job
+	// uses is the container engine that the runner's sandboxes have, and engine the one that was last seen; empty: none.
+	uses, engine string
+	beats        int  // heartbeats since the machine was last looked at
+	fresh        bool // the coordinator has not answered a heartbeat of this session yet
+	online       bool
+	jobs         []*job
 	// trouble is why there is no session, or no runner; the zero value: none.
 	trouble trouble
 	// condition is what is wrong with this machine: ReasonDocker, ReasonDisk or empty.
@@ -213,7 +215,7 @@ func (c *connection) once(ctx context.Context) error {
 	}()
 	life, end := context.WithCancel(ctx)
 	defer end()
-	condition := c.lookAtMachine(rec, slices.Contains(l.Capabilities, protocol.CapDocker))
+	condition := c.lookAtMachine(rec, l.Engine != "")
 	cfg := c.config(rec, secret.Key, l, state, work)
 	restart := false
 	var leaving bool
@@ -221,8 +223,8 @@ func (c *connection) once(ctx context.Context) error {
 	c.app.change(func() {
 		leaving = c.draining
 		c.condition, c.degraded, c.beats = condition, "", 0
-		c.started, c.offered, c.seen = rec, l.Capabilities, l.Capabilities
-		c.app.sawDocker(slices.Contains(l.Capabilities, protocol.CapDocker))
+		c.started, c.offered, c.seen, c.uses, c.engine = rec, l.Capabilities, l.Capabilities, l.Engine, l.Engine
+		c.app.sawDocker(l.Engine != "")
 		c.applied = c.pauseWords()
 		cfg.Paused = c.applied
 		r = agent.New(cfg)
@@ -305,45 +307,47 @@ func (c *connection) lookAtMachine(rec record, docker bool) control.Reason {
 // checkMachine looks whether what was missing is there, or what was there is missing.
 func (c *connection) checkMachine(ctx context.Context) {
 	c.app.mu.Lock()
-	rec, had := c.rec, slices.Contains(c.seen, protocol.CapDocker)
+	rec, had := c.rec, c.engine
 	c.beats = 0
 	c.app.mu.Unlock()
-	docker := engineAnswers(ctx, had)
+	engine := findEngine(ctx, had)
+	docker := engine != ""
 	condition := c.lookAtMachine(rec, docker)
 	if ctx.Err() != nil {
 		return
 	}
 	c.app.mu.Lock()
-	same := condition == c.condition && docker == had
+	same := condition == c.condition && engine == c.engine && slices.Contains(c.seen, protocol.CapDocker) == docker
 	c.app.mu.Unlock()
 	if same {
 		return
 	}
+	if engine != had {
+		c.app.log.Info("the container engine has come, gone or moved", "coordinator", hostOf(rec.Coordinator), "was", had, "is", engine)
+	}
 	// In one step: in between a runner without containers would take runs.
 	c.app.change(func() {
-		c.condition = condition
-		if docker != had {
-			c.seen = slices.DeleteFunc(slices.Clone(c.seen), func(name string) bool { return name == protocol.CapDocker })
-			if docker {
-				c.seen = append(c.seen, protocol.CapDocker)
-			}
-			c.app.log.Info("the container engine has come or gone", "coordinator", hostOf(rec.Coordinator), "there", docker)
+		c.condition, c.engine = condition, engine
+		c.seen = slices.DeleteFunc(slices.Clone(c.seen), func(name string) bool { return name == protocol.CapDocker })
+		if docker {
+			c.seen = append(c.seen, protocol.CapDocker)
 		}
 		c.app.sawDocker(docker)
 	})
 }
 
-// engineAnswers says whether there is a container engine. One that was there is only pinged, which is least to it.
-func engineAnswers(ctx context.Context, had bool) bool {
+// findEngine is where the container engine is; empty: none answers. One that was there is only pinged, which is least to it.
+func findEngine(ctx context.Context, had string) string {
 	system := endpoint.This(nil)
-	if had {
-		for _, k := range system.Candidates() {
-			if k.State == endpoint.Open && pinged(ctx, k) {
-				return true
-			}
+	for _, k := range system.Candidates() {
+		if k.Host == had && k.State == endpoint.Open && pinged(ctx, k) {
+			return had
 		}
 	}
-	return endpoint.Find(ctx, system).Chosen != nil
+	if found := endpoint.Find(ctx, system); found.Chosen != nil {
+		return found.Chosen.Host
+	}
+	return ""
 }
 
 func pinged(ctx context.Context, k endpoint.Candidate) bool {

@@ -15,7 +15,7 @@ const (
 	renewSettings renewal = "settings" // they have changed
 	renewCome     renewal = "come"     // there is a container engine, and the runner offers none
 	renewGone     renewal = "gone"     // it offers one that does not answer
-	renewMachine  renewal = "machine"  // something else of the machine has come or gone
+	renewMachine  renewal = "machine"  // the engine is another one, or something else of the machine has come or gone
 )
 
 // renewalWords are what the coordinator shows while no new runs are taken for it.
@@ -40,6 +40,8 @@ func (c *connection) renewal() renewal {
 		return renewCome
 	case had && !has:
 		return renewGone
+	case c.engine != c.uses: // the sandboxes stay with the one that they have found
+		return renewMachine
 	case !slices.Equal(slices.Sorted(slices.Values(c.seen)), slices.Sorted(slices.Values(c.offered))):
 		return renewMachine
 	}

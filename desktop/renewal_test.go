@@ -48,6 +48,7 @@ func TestRenewal(t *testing.T) {
 		{"the key has moved", nil, func(c *connection) { c.rec.Key = control.KeyringPlace }, renewSettings},
 		{"an engine has come", nil, func(c *connection) { c.seen = []string{protocol.CapGit, docker} }, renewCome},
 		{"an engine has gone", []string{docker}, func(c *connection) { c.seen = []string{protocol.CapGit} }, renewGone},
+		{"the engine is another one", []string{docker}, func(c *connection) { c.engine = "unix:///other.sock" }, renewMachine},
 		{"a login has come", nil, func(c *connection) { c.seen = []string{protocol.CapGit, protocol.CapClaudeLogin} }, renewMachine},
 		{"the app ends", nil, func(c *connection) { c.seen, c.draining = nil, true }, ""},
 		{"no runner", nil, func(c *connection) { c.seen, c.runner = nil, nil }, ""},
@@ -158,11 +159,11 @@ func TestSettingsAtOnce(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	login := true
-	a, err := New(Config{Dirs: home.Below(t.TempDir()), Autostart: func(on bool) error {
+	a, err := New(Config{Dirs: home.Below(t.TempDir()), Autostart: func(_ context.Context, on bool) (string, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		login = on
-		return nil
+		return "", nil
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -44,18 +44,23 @@ type Lanes struct {
 	// Capabilities are what the runner offers, Evidence what was seen of each.
 	Capabilities []string
 	Evidence     map[string]string
+	// Engine is where the container engine is, as endpoint.Candidate.Host; empty: none answers.
+	Engine string
 }
 
 // Find finds what this machine has, as everdict doctor shows it. A runner whose default is docker gets it even when no
 // engine answers now: each run then says so.
 func Find(ctx context.Context, cfg Config) *Lanes {
-	found, evidence := []string{}, map[string]string{}
+	found, evidence, engine := []string{}, map[string]string{}, ""
 	for _, name := range cfg.Offered {
 		evidence[name] = "the runner was told so, and nothing was looked for"
 	}
 	for _, c := range doctor.Capabilities(ctx, doctor.Config{Runtime: cfg.Runtime}) {
 		found = append(found, c.ID)
 		evidence[c.ID] = c.Evidence
+		if c.Docker != nil && c.Docker.Chosen != nil {
+			engine = c.Docker.Chosen.Host
+		}
 	}
 	offered := cfg.Offered
 	if offered == nil {
@@ -65,7 +70,7 @@ func Find(ctx context.Context, cfg Config) *Lanes {
 		StateDir: cfg.StateDir, Image: cfg.Image, Runtime: cfg.Runtime, Network: cfg.Network, ReadonlyRoot: cfg.ReadOnly, AllowEmulation: cfg.AllowEmulation,
 		Slots: cfg.Slots, Warm: cfg.Warm, WarmRoot: agent.WorkRoot(cfg.WorkDir),
 	})
-	l := &Lanes{Plain: containers, Images: containers, Capabilities: offered, Evidence: evidence}
+	l := &Lanes{Plain: containers, Images: containers, Capabilities: offered, Evidence: evidence, Engine: engine}
 	if cfg.Driver == docker.Name {
 		return l
 	}
