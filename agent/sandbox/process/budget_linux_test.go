@@ -69,7 +69,7 @@ func TestJobsStandBehindTheRunner(t *testing.T) {
 	if os.Geteuid() == 0 { // for others the kernel does it ten times a second only
 		if _, err := os.Stat("/proc/self/autogroup"); err == nil {
 			// The command runs before its session is put back: it looks until then.
-			got := output(t, h, `i=0; while [ $i -lt 1000 ]; do i=$((i+1)); read g </proc/self/autogroup; case $g in *"nice `+strconv.Itoa(jobNice)+`") break;; esac; done; echo "$g"`)
+			got := output(t, h, `i=0; while [ $i -lt 1000 ]; do i=$((i+1)); read g </proc/self/autogroup; case $g in *"nice `+strconv.Itoa(jobNice)+`") break;; esac; sleep 0.01; done; echo "$g"`)
 			if !strings.HasSuffix(strings.TrimSpace(got), "nice "+strconv.Itoa(jobNice)) {
 				t.Errorf("session of a command: got %q", got)
 			}
@@ -97,10 +97,10 @@ func TestF44_JobsGoBeforeTheRunnerWhenMemoryRunsOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer h.Release(context.Background())
-		// It is said of a process that runs already.
-		want := strconv.FormatInt(min(own+jobsFirst, 1000), 10) + "\n"
-		script := `i=0; while [ $i -lt 1000 ]; do i=$((i+1)); read b </proc/self/oom_score_adj; [ "$b" = ` + strconv.FormatInt(own, 10) + ` ] || break; done; (cat /proc/self/oom_score_adj)`
-		if got := output(t, h, script); got != want {
+		// It is said of a process that runs already, which looks until then.
+		want := strconv.FormatInt(min(own+jobsFirst, 1000), 10)
+		script := `i=0; while [ $i -lt 1000 ]; do i=$((i+1)); read b </proc/self/oom_score_adj; [ "$b" = ` + want + ` ] && break; sleep 0.01; done; (cat /proc/self/oom_score_adj)`
+		if got := output(t, h, script); got != want+"\n" {
 			t.Errorf("a child of a command has badness %q, wanted %q", got, want)
 		}
 	})

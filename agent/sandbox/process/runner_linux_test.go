@@ -74,6 +74,12 @@ func openByHandle(handle string) {
 	fmt.Println(err)
 }
 
+// attemptOf is the attempt of a runner that a test looks at. Those of all ways run at the same time, and none may sweep
+// what another one has left.
+func attemptOf(role, kind string, noLandlock bool) string {
+	return fmt.Sprintf("run_%s_%s_%v.1", role, kind, noLandlock)
+}
+
 // runnerMain is the life of the runner that a test looks at.
 func runnerMain(role, kind, dir string) error {
 	ctx := context.Background()
@@ -92,8 +98,9 @@ func runnerMain(role, kind, dir string) error {
 	if v, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err != nil || v != 0 {
 		return fmt.Errorf("after HideSelf the process is dumpable: %d, %v", v, err)
 	}
-	d := New(Config{Enclosure: kind, noLandlock: os.Getenv(withoutLandlockEnv) == "true"})
-	h, err := d.Start(ctx, sandbox.Spec{Attempt: "run_" + role + ".1", Dir: dir, Env: []string{"PATH=/usr/bin:/bin"},
+	noLandlock := os.Getenv(withoutLandlockEnv) == "true"
+	d := New(Config{Enclosure: kind, noLandlock: noLandlock})
+	h, err := d.Start(ctx, sandbox.Spec{Attempt: attemptOf(role, kind, noLandlock), Dir: dir, Env: []string{"PATH=/usr/bin:/bin"},
 		Hide: []string{filepath.Join(dir, "..", "secrets")}})
 	if err != nil {
 		return err
@@ -265,7 +272,7 @@ func TestP3_P6_JobsDieWithAKilledRunner(t *testing.T) {
 		_ = runner.Wait()
 		d := newDriver(t, cfg)
 		defer d.Close()
-		if _, err := d.Sweep(t.Context(), func(a string) bool { return a != "run_guarded.1" }); err != nil {
+		if _, err := d.Sweep(t.Context(), func(a string) bool { return a != attemptOf("guarded", cfg.Enclosure, cfg.noLandlock) }); err != nil {
 			t.Errorf("sweep: %v", err)
 		}
 		if root := d.machine.cgroup; root != nil {
@@ -286,7 +293,8 @@ func TestP6_SweepEndsWhatADeadRunnerLeft(t *testing.T) {
 		joined(3)
 		d := newDriver(t, Config{Enclosure: kind})
 		defer d.Close()
-		only := func(attempt string) bool { return attempt != "run_unguarded.1" }
+		left := attemptOf("unguarded", kind, false)
+		only := func(attempt string) bool { return attempt != left }
 		sweep := func(keep func(string) bool) (mine []sandbox.Swept) {
 			t.Helper()
 			swept, err := d.Sweep(t.Context(), keep)
@@ -294,14 +302,12 @@ func TestP6_SweepEndsWhatADeadRunnerLeft(t *testing.T) {
 				t.Errorf("sweep: %v", err)
 			}
 			for _, s := range swept {
-				if s.Attempt == "run_unguarded.1" {
+				if s.Attempt == left {
 					mine = append(mine, s)
 				}
 			}
 			return mine
 		}
-		// Both enclosures' tests leave the same attempt: each may be swept by the other, so runs are told apart by
-		// the pipe, and what is swept is only asserted where it must not be.
 		if got := sweep(func(string) bool { return true }); got != nil {
 			t.Errorf("a sweep that keeps everything ended %+v", got)
 		}
@@ -312,7 +318,9 @@ func TestP6_SweepEndsWhatADeadRunnerLeft(t *testing.T) {
 		if got := sweep(func(string) bool { return true }); got != nil {
 			t.Errorf("a sweep that keeps everything ended %+v", got)
 		}
-		sweep(only)
+		if got := sweep(only); len(got) == 0 {
+			t.Error("the sweep does not tell what it has ended")
+		}
 		if err := gone(time.Second); err != nil {
 			t.Errorf("after the sweep the dead runner's job is alive: %v", err)
 		}

@@ -133,12 +133,12 @@ func deadlineTime(b *bench) {
 	x, clock := b.start(), b.start()
 	clock.exec(sh(counter))
 	c := sh(counter)
-	c.Timeout, c.Ladder = 1500*time.Millisecond, quick
+	c.Timeout, c.Ladder = 5*time.Second, quick // it must not run out before the freeze is in force
 	p := x.exec(c)
 	x.ticks(5)
 	x.in(soon)
 	x.still(clock, "after the deadline")
-	clock.ok("sleep 1.7")
+	clock.ok("sleep 5.2")
 	select {
 	case <-p.Done():
 		exit, err := p.Wait()
@@ -148,10 +148,10 @@ func deadlineTime(b *bench) {
 	x.in(late)
 	x.ticks(5)
 	exit := b.wait(p)
-	if exit.Reason != sandbox.ReasonTimeout || exit.Frozen < 1600*time.Millisecond || exit.Fired.Measured > exit.Ended.Sub(exit.Started)-1600*time.Millisecond {
+	if exit.Reason != sandbox.ReasonTimeout || exit.Frozen < c.Timeout || exit.Fired.Measured > exit.Ended.Sub(exit.Started)-c.Timeout {
 		b.Errorf("%+v, fired %+v: wanted the timeout, measured without the frozen time", exit, exit.Fired)
 	}
-	if u, err := x.Usage(b.Context()); err != nil || u.Frozen < 1600*time.Millisecond {
+	if u, err := x.Usage(b.Context()); err != nil || u.Frozen < c.Timeout {
 		b.Errorf("usage %+v, %v: wanted the frozen time", u, err)
 	}
 }

@@ -33,7 +33,7 @@ func timeoutTree(b *bench) {
 		script += e + "\n"
 	}
 	c := sh(script + `while :; do echo late >>late.txt; sleep 0.01; done`)
-	c.Timeout, c.Ladder = 700*time.Millisecond, quick
+	c.Timeout, c.Ladder = 5*time.Second, quick // time for all of them to join
 	p := x.exec(c)
 	r.joined(len(escapes))
 	exit := b.wait(p)
@@ -106,8 +106,8 @@ func idle(b *bench) {
 
 func notIdle(b *bench) {
 	x := b.start()
-	c := sh("i=0; while [ $i -lt 60 ]; do echo . >&2; sleep 0.01; i=$((i+1)); done")
-	c.Stdout, c.Stderr, c.IdleTimeout = io.Discard, io.Discard, 400*time.Millisecond
+	c := sh("i=0; while [ $i -lt 300 ]; do echo . >&2; sleep 0.01; i=$((i+1)); done")
+	c.Stdout, c.Stderr, c.IdleTimeout = io.Discard, io.Discard, 2*time.Second
 	exit := b.wait(x.exec(c))
 	if !exit.Success() || exit.Ran < c.IdleTimeout {
 		b.Errorf("%+v: a command that writes to stderr all the time is not idle", exit)
@@ -116,10 +116,10 @@ func notIdle(b *bench) {
 
 func idleDiscarding(b *bench) {
 	x := b.start()
-	c := sh("i=0; while [ $i -lt 50 ]; do echo .; sleep 0.01; i=$((i+1)); done; sleep 1000")
-	c.IdleTimeout, c.Ladder = 300*time.Millisecond, quick
+	c := sh("i=0; while [ $i -lt 150 ]; do echo .; sleep 0.01; i=$((i+1)); done; sleep 1000")
+	c.IdleTimeout, c.Ladder = time.Second, quick
 	exit := b.wait(x.exec(c))
-	if exit.Reason != sandbox.ReasonIdle || exit.Ran < 500*time.Millisecond {
+	if exit.Reason != sandbox.ReasonIdle || exit.Ran < 1500*time.Millisecond {
 		b.Errorf("%+v: output that nobody takes counts for the watchdog, too", exit)
 	}
 }
