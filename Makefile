@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-TEST_TIMEOUT ?= 14m
+TEST_TIMEOUT ?= 40m
 BIN ?= bin
 
 .PHONY: help build dashboard job-runner static desktop desktop-packages demo test test-browser screenshots test-k8s test-nomad bench bench-k8s fuzz race lint deps tools clean

@@ -30,9 +30,9 @@ func burn(t *testing.T, image string) {
 	ctx := context.Background()
 	slots := 4 * runtime.NumCPU()
 	h := house.New(t, house.Quick, func(c *coordinator.Config) {
-		// A tenth of a real lease, and not less: what others do on this machine is no fault of the runner's.
-		c.Lease.TTL, c.Timing.LeaseTTL = 6*time.Second, 6*time.Second
-		c.Lease.OnlineWindow, c.Timing.HeartbeatTimeout, c.Timing.DeadPeer = 4*time.Second, 3*time.Second, 4*time.Second
+		// A quarter of a real lease, and not less: what others do on this machine is no fault of the runner's.
+		c.Lease.TTL, c.Timing.LeaseTTL = 15*time.Second, 15*time.Second
+		c.Lease.OnlineWindow, c.Timing.HeartbeatTimeout, c.Timing.DeadPeer = 10*time.Second, 6*time.Second, 10*time.Second
 	})
 	paired := h.Pair("laptop")
 	house.RunnerProcess(t, binary(t), h.URL(), paired.Token, fmt.Sprintf("--max-concurrent=%d", slots))

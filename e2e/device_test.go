@@ -48,11 +48,12 @@ func TestF35_P3_DeviceRevokedWhileFrozen(t *testing.T) {
 	req := house.Scripted("run while :; do echo x >> " + file + "; sleep 0.05; done")
 	req.Runtime = runner.Target
 	id := h.Submit(req)
-	r := h.DeviceRunner(runner, key, func(c *agent.Config) { c.URL = proxy.URL() })
+	var w witness
+	r := h.DeviceRunner(runner, key, func(c *agent.Config) { c.URL, c.Observe = proxy.URL(), w.observe })
 	h.Running(id)
 	grows(t, file)
 	proxy.Hold()
-	standsStill(t, file)
+	w.saw(t, "the run is held still", heldStill(id))
 	before := size(file)
 	if err := h.Client.RevokeRunner(t.Context(), runner.ID); err != nil {
 		t.Fatal(err)

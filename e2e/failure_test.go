@@ -50,8 +50,8 @@ func grows(t *testing.T, file string) {
 	house.Eventually(t, file+" grows", func() bool { return size(file) > before })
 }
 
-// standsStill waits until a file has not changed for several of its writer's
-// periods.
+// standsStill waits until a file has not changed for many of its writer's periods: a
+// busy machine may leave out some.
 func standsStill(t *testing.T, file string) {
 	t.Helper()
 	last, since := size(file), time.Now()
@@ -59,7 +59,7 @@ func standsStill(t *testing.T, file string) {
 		if now := size(file); now != last {
 			last, since = now, time.Now()
 		}
-		return time.Since(since) > 400*time.Millisecond
+		return time.Since(since) > 1500*time.Millisecond
 	})
 }
 
@@ -82,13 +82,15 @@ func kinds(t *testing.T, h *house.House, id string) string {
 func TestF1_P3_P4_CoordinatorAwayLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	h := house.New(t, house.Quick)
-	h.Runner("laptop")
+	var w witness
+	h.Runner("laptop", func(c *agent.Config) { c.Observe = w.observe })
 	file := filepath.Join(t.TempDir(), "ticks")
 	id := h.Submit(ticking(file))
 	h.Running(id)
 	grows(t, file)
 	h.Stop()
-	standsStill(t, file) // frozen at TTL minus the margin
+	w.saw(t, "the run is held still", heldStill(id)) // at TTL minus the margin
+	standsStill(t, file)
 	h.Start()
 	grows(t, file) // thawed: the restarted coordinator gave the lease a fresh TTL
 	enough(t, file)
@@ -293,7 +295,7 @@ func TestP6_P8_CancelEndsTheLastProcess(t *testing.T) {
 // until when it waits, and fails by name at that deadline.
 func TestF9_P9_WhyIsItQueued(t *testing.T) {
 	t.Parallel()
-	h := house.New(t, house.Quick, func(c *coordinator.Config) { c.Lease.QueueDeadline = 3 * time.Second })
+	h := house.New(t, house.Quick, func(c *coordinator.Config) { c.Lease.QueueDeadline = 10 * time.Second })
 	paired := h.Pair("asleep", "git")
 	req := house.Scripted("say hello")
 	req.Runtime = "self:" + paired.Runner.ID

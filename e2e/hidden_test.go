@@ -345,6 +345,9 @@ func TestP6_AnUnprivilegedRunnerEndsWhatItLeft(t *testing.T) {
 		job, err = strconv.Atoi(strings.TrimSpace(string(b)))
 		return err == nil
 	})
+	// A runner that lives finds out that its guard does not, and starts another.
+	runner.Signal(syscall.SIGSTOP)
+	isStopped(t, runner)
 	for _, guard := range guardsOf(t, runner.Pid()) {
 		if err := syscall.Kill(guard, syscall.SIGKILL); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func launching(t *testing.T) (*house.House, *fleettest.Cluster) {
 		return contain(ctx, c, program, filepath.Join(dir, c.Unit))
 	}})
 	h := &house.House{T: t, Address: house.FreeAddress(t), Config: coordinator.Config{DataDir: t.TempDir(), Version: "test", Log: house.Log(t, "coordinator")}}
-	house.Quick(&h.Config)
+	house.Lasting(&h.Config)
 	h.Config.Launch = coordinator.Launch{URL: h.URL(), Grace: 2 * time.Second, Openers: map[string]fleet.Opener{protocol.RuntimeK8s: cluster}}
 	h.Start()
 	t.Cleanup(cluster.Close)

@@ -33,6 +33,14 @@ func (w *witness) saw(t *testing.T, what string, is func(agent.Event) bool) {
 	})
 }
 
+// heldStill is whether a runner says that it holds an attempt of a run still.
+func heldStill(run string) func(agent.Event) bool {
+	return func(e agent.Event) bool {
+		held, ok := e.(agent.AttemptHeld)
+		return ok && held.Run == run && held.Held
+	}
+}
+
 // A paused runner keeps its session and takes nothing; what ran is not touched. The observer hears each step.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()

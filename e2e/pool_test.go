@@ -23,7 +23,7 @@ import (
 // so, and a restart of the coordinator changes none of it.
 func TestP4_P9_APoolByHand(t *testing.T) {
 	t.Parallel()
-	h := house.New(t, house.Quick)
+	h := house.New(t, house.Lasting)
 	bystander := h.Runner("mac")
 	h.Online(bystander.ID)
 	h.Runtime("prod", 3)
@@ -180,12 +180,12 @@ func TestF18_APoolScalesToZero(t *testing.T) {
 	token := h.PoolToken("prod", 3600)
 	req := house.Scripted("say done")
 	req.Runtime = "prod"
-	long := house.Scripted("run sleep 1.2") // longer than the runner waits when it is idle
+	long := house.Scripted("run sleep 3") // longer than the runner waits when it is idle
 	long.Runtime = "prod"
 	ids := []string{h.Submit(req), h.Submit(long)}
 	h.Stop()
 	state := filepath.Join(t.TempDir(), "state")
-	p := house.PoolRunner(t, binary(t), h.URL(), token.Token, "--exit-when-idle=500ms", "--state-dir="+state)
+	p := house.PoolRunner(t, binary(t), h.URL(), token.Token, "--exit-when-idle=2s", "--state-dir="+state)
 	house.Eventually(t, "the runner finds nobody", func() bool { return strings.Contains(p.Tail(4000), "could not join the pool") })
 	h.Start()
 	if code := p.Wait(); code != 0 {

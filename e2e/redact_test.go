@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -83,7 +84,8 @@ func searchFor(t *testing.T, key, where string, content []byte) {
 	}
 }
 
-// searchDir looks into every file below dir.
+// searchDir looks into every file below dir. One that is removed meanwhile is gone, and one that is
+// being written is looked into as far as it is there.
 func searchDir(t *testing.T, what, dir string) (files int) {
 	t.Helper()
 	return searchDirFor(t, hostKey, what, dir)
@@ -92,6 +94,9 @@ func searchDir(t *testing.T, what, dir string) (files int) {
 func searchDirFor(t *testing.T, key, what, dir string) (files int) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -100,13 +105,16 @@ func searchDirFor(t *testing.T, key, what, dir string) (files int) {
 			return nil
 		}
 		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		files++
 		searchFor(t, key, what+": "+path, content)
 		if z, err := gzip.NewReader(bytes.NewReader(content)); err == nil {
-			if content, err = io.ReadAll(z); err != nil {
+			if content, err = io.ReadAll(z); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
 			}
 			searchFor(t, key, what+": "+path+" (unpacked)", content)

@@ -20,7 +20,7 @@ run() {
 	local name=$1
 	shift
 	go tool gotestsum --format pkgname --hide-summary skipped --jsonfile ".cache/test-$name.jsonl" -- \
-		-timeout "${TEST_TIMEOUT:-14m}" "$@" || status=1
+		-timeout "${TEST_TIMEOUT:-40m}" "$@" || status=1
 }
 
 suite_browser() {

@@ -70,6 +70,13 @@ func Steady(c *coordinator.Config) {
 	c.RetryAfter = 50 * time.Millisecond
 }
 
+// Lasting are the clocks of Quick with leases that outlast a restart and what a busy machine does to
+// a runner: for tests in which none is to run out, and a lost session is to be seen soon.
+func Lasting(c *coordinator.Config) {
+	Quick(c)
+	c.Lease.TTL, c.Timing.LeaseTTL = 30*time.Second, 30*time.Second
+}
+
 // Start brings the coordinator up, on the address that it had before.
 func (h *House) Start() {
 	h.T.Helper()

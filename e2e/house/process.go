@@ -144,6 +144,9 @@ func FreeAddress(t testing.TB) string {
 // QuickFlags are the flags of a coordinator whose clocks are as in Quick.
 var QuickFlags = []string{"--lease-ttl=3s", "--heartbeat=300ms", "--freeze-margin=1s", "--start-ack=2s", "--online-window=2s"}
 
+// LastingFlags are those of a coordinator whose clocks are as in Lasting, and that waits longer for the start of a run.
+var LastingFlags = append(slices.Clone(QuickFlags), "--lease-ttl=30s", "--start-ack=20s")
+
 // Coordinator starts the coordinator's program.
 func Coordinator(t testing.TB, binary, address string, flags ...string) *Process {
 	t.Helper()

@@ -8,4 +8,4 @@ export STATE=${STATE:-${TMPDIR:-/tmp}/everdict-kube}
 "$here/up.sh" || exit 1
 cd "$here/../.."
 EVERDICT_KUBECONFIG=$STATE/admin.kubeconfig EVERDICT_KUBE_STATE=$STATE \
-	${GOTEST:-go test} -tags kube -count=1 -timeout "${TEST_TIMEOUT:-14m}" "$@" ./e2e/kube
+	${GOTEST:-go test} -tags kube -count=1 -timeout "${TEST_TIMEOUT:-40m}" "$@" ./e2e/kube

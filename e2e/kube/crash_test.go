@@ -28,7 +28,7 @@ func TestP4_TheCoordinatorIsKilledWhileItLaunches(t *testing.T) {
 	}
 	address := house.FreeAddress(t)
 	url := "http://" + address
-	p := house.Coordinator(t, binary, address, append([]string{"--runner-url=" + url, "--kube-host-network", "--kube-image-pull-policy=Never"}, house.QuickFlags...)...)
+	p := house.Coordinator(t, binary, address, append([]string{"--runner-url=" + url, "--kube-host-network", "--kube-image-pull-policy=Never"}, house.LastingFlags...)...)
 	api, err := client.New(client.Config{BaseURL: url, Retries: -1})
 	if err != nil {
 		t.Fatal(err)

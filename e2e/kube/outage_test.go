@@ -170,7 +170,10 @@ func TestP4_TheClusterDies(t *testing.T) {
 // renews its lease; when that has died with the node, the run's attempt says so, and the
 // next one waits for a place.
 func TestF17_TheNodeIsLost(t *testing.T) {
-	h, ns := launching(t, patient)
+	h, ns := launching(t, patient, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+		// It runs out in the test, and not before the coordinator has seen the node.
+		c.Lease.TTL, c.Timing.LeaseTTL = 15*time.Second, 15*time.Second
+	})
 	stays, open := gate(t)
 	never, _ := gate(t)
 	lives, dies := h.Submit(on("run "+stays)), h.Submit(on("run "+never+"\nsay done"))
@@ -185,7 +188,7 @@ func TestF17_TheNodeIsLost(t *testing.T) {
 	kubelet.kill()
 	house.Eventually(t, "the node is not ready", func() bool {
 		n, err := node(t)
-		return err == nil && condition(n, corev1.NodeReady) != corev1.ConditionTrue
+		return err == nil && condition(n, corev1.NodeReady) != corev1.ConditionTrue && !ready(podOf(t, ns, dies, 1))
 	})
 	if run := h.Run(lives); run.Status != protocol.StatusRunning || run.Attempt != 1 {
 		t.Errorf("%s is %s, attempt %d; want it to go on", lives, run.Status, run.Attempt)
@@ -292,7 +295,7 @@ func killPod(t *testing.T, p *corev1.Pod) {
 // TestF17_ATaintEvicts: a node that is emptied takes its units' runs back to the queue,
 // and they are done when there is a place again.
 func TestF17_ATaintEvicts(t *testing.T) {
-	h, ns := launching(t, patient)
+	h, ns := launching(t, patient, expiring)
 	wait, open := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)

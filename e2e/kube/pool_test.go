@@ -5,7 +5,6 @@ package kube
 import (
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,29 +32,24 @@ func TestTheLimitHolds(t *testing.T) {
 	blocked(t, h, ids[5], "waits for a slot: 2 of 2 in use")
 	open()
 	c := kubernetesClient(t)
-	house.Eventually(t, "all are done, at most two at a time", func() bool {
-		pods, err := c.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alive := 0
-		for _, p := range pods.Items {
-			if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
-				alive++
-			}
-		}
-		if alive > 2 {
-			t.Fatalf("%d Pods run at a time, want at most 2", alive)
-		}
-		for _, id := range ids {
-			if !h.Run(id).Status.Terminal() {
+	for _, id := range ids {
+		run := h.Until(id, id+" is done, at most two at a time", func(r protocol.Run) bool {
+			pods, err := c.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
 				return false
 			}
-		}
-		return true
-	})
-	for _, id := range ids {
-		if run := h.Run(id); run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
+			alive := 0
+			for _, p := range pods.Items {
+				if s := p.Status.ContainerStatuses; len(s) > 0 && s[0].State.Running != nil {
+					alive++
+				}
+			}
+			if alive > 2 {
+				t.Fatalf("%d Pods run at a time, want at most 2", alive)
+			}
+			return r.Status.Terminal()
+		})
+		if run.Status != protocol.StatusSucceeded || run.Attempt != 1 {
 			t.Errorf("%s is %s, attempt %d, %+v", id, run.Status, run.Attempt, run.Failure)
 		}
 	}
@@ -90,11 +84,8 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 // does not wait for it. The result is taken from the Pod's output.
 func TestP5_AResultThatNobodyTook(t *testing.T) {
 	t.Parallel()
-	h, ns := launching(t, func(c *coordinator.Config, s *protocol.RuntimeSpec) {
-		s.Image = impatientImage
-		// What runs is lost only if nobody looks at the cluster within the lease.
-		c.Lease.TTL, c.Timing.LeaseTTL = 30*time.Second, 30*time.Second
-	})
+	// What runs is lost only if nobody looks at the cluster within the lease.
+	h, ns := launching(t, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = impatientImage })
 	wait, open := gate(t)
 	id := h.Submit(on("run " + wait))
 	h.Running(id)

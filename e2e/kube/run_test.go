@@ -26,7 +26,8 @@ func launching(t *testing.T, configure ...func(*coordinator.Config, *protocol.Ru
 	// loopback; the restricted standard forbids that.
 	ns = namespace(t, true)
 	h = &house.House{T: t, Address: house.FreeAddress(t), Config: coordinator.Config{DataDir: t.TempDir(), Version: "test", Log: house.Log(t, "coordinator")}}
-	house.Quick(&h.Config)
+	house.Lasting(&h.Config)
+	h.Config.Lease.StartAck, h.Config.Timing.StartAck = 20*time.Second, 20*time.Second // a runner may have a twentieth of a core
 	h.Config.Launch = coordinator.Launch{URL: h.URL(), HostNetwork: true, ImagePullPolicy: "Never", Grace: 2 * time.Second, PendingTimeout: 5 * time.Second}
 	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "cluster", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "cluster-config"}
 	for _, f := range configure {
@@ -37,6 +38,11 @@ func launching(t *testing.T, configure ...func(*coordinator.Config, *protocol.Ru
 	secret(t, h, "cluster-config", kubeconfig(t))
 	register(t, h, spec)
 	return h, ns
+}
+
+// expiring lets leases run out within seconds.
+func expiring(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+	c.Lease.TTL, c.Timing.LeaseTTL = 6*time.Second, 6*time.Second
 }
 
 // secret is one of the workspace's.

@@ -167,13 +167,15 @@ func TestAPoolThatIsWatchedAsksForNothing(t *testing.T) {
 	p := c.provider(t, "c")
 	ctx, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
+	var watched atomic.Bool
 	watching.Go(func() {
-		if err := p.Watch(ctx, func() {}); err != nil {
+		if err := p.Watch(ctx, func() { watched.Store(true) }); err != nil {
 			t.Errorf("watch: %v", err)
 		}
 	})
 	defer watching.Wait()
 	defer stop()
+	house.Eventually(t, "the pool is watched", watched.Load)
 	run := protocol.NewID(protocol.RunPrefix)
 	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1", MemoryMB: 64,
 		Token: func(context.Context) (string, error) { return "wait", nil }}

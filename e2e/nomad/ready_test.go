@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -96,7 +97,10 @@ func TestAnAllocationThatIsKeptReady(t *testing.T) {
 func TestAnAllocationThatIsKeptReadyIsLost(t *testing.T) {
 	t.Parallel()
 	c := start(t)
-	h := launching(t, c, keepsReady)
+	h := launching(t, c, keepsReady, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+		// The run may be offered to a runner that has just gone, and waits that long for it.
+		c.Lease.StartAck, c.Timing.StartAck = 5*time.Second, 5*time.Second
+	})
 	if err := c.stopAlloc(c.oneReady(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,8 @@ type change func(*coordinator.Config, *protocol.RuntimeSpec)
 func launching(t *testing.T, c *cluster, changes ...change) *house.House {
 	t.Helper()
 	h := &house.House{T: t, Address: house.FreeAddress(t), Config: coordinator.Config{DataDir: t.TempDir(), Version: "test", Log: house.Log(t, "coordinator")}}
-	house.Quick(&h.Config)
+	house.Lasting(&h.Config)
+	h.Config.Lease.StartAck, h.Config.Timing.StartAck = 20*time.Second, 20*time.Second // a runner may have a twentieth of a core
 	h.Config.Launch = coordinator.Launch{URL: h.URL(), NomadHostNetwork: true, Grace: 2 * time.Second, PendingTimeout: 5 * time.Second}
 	perCore := 1000
 	spec := protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "cluster", Version: "1.0.0", Addr: c.url, Image: made.runnerImage, Namespace: c.ns,
@@ -48,6 +49,16 @@ func on(script string) *protocol.RunRequest {
 
 // once makes the first attempt the last.
 func once(c *coordinator.Config, _ *protocol.RuntimeSpec) { c.Lease.MaxAttempts = 1 }
+
+// expiring lets leases run out within seconds.
+func expiring(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+	c.Lease.TTL, c.Timing.LeaseTTL = 6*time.Second, 6*time.Second
+}
+
+// patient waits for a place as long as a test may take.
+func patient(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+	c.Launch.PendingTimeout = 5 * time.Minute
+}
 
 // waiting is a run that runs until open is called.
 func waiting(t *testing.T, h *house.House) (id string, open func()) {
@@ -242,11 +253,8 @@ func TestP4_TheCoordinatorIsRestarted(t *testing.T) {
 // wait for it: the result is in its output.
 func untaken(t *testing.T, c *cluster) (*house.House, string) {
 	t.Helper()
-	h := launching(t, c, func(cfg *coordinator.Config, s *protocol.RuntimeSpec) {
-		s.Image = made.impatientImage
-		// What runs is lost only if nobody looks at the cluster within the lease.
-		cfg.Lease.TTL, cfg.Timing.LeaseTTL = 30*time.Second, 30*time.Second
-	})
+	// What runs is lost only if nobody looks at the cluster within the lease.
+	h := launching(t, c, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = made.impatientImage })
 	id, open := waiting(t, h)
 	h.Stop()
 	open()

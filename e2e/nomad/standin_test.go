@@ -142,7 +142,7 @@ func TestStandin_AUnitIsStartedTwice(t *testing.T) {
 func TestStandin_ALostClientReturns(t *testing.T) {
 	t.Parallel()
 	c := pretend(t, old)
-	h := launching(t, c)
+	h := launching(t, c, expiring)
 	id, open := waiting(t, h)
 	c.standin.Lose("client-1")
 	c.standin.Find("client-1")
@@ -159,7 +159,7 @@ func TestStandin_ALostClientReturns(t *testing.T) {
 func TestStandin_F9_AQuota(t *testing.T) {
 	t.Parallel()
 	c := pretend(t)
-	h := launching(t, c)
+	h := launching(t, c, patient)
 	c.standin.Quota(c.ns, 32)
 	id := h.Submit(on("say hello"))
 	h.Blocked(id, `quota: No nodes were eligible for evaluation; Quota limit hit "memory exhausted (64 needed > 32 limit)"`)
