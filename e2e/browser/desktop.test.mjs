@@ -7,7 +7,7 @@ import { Coordinator, scripted, settled, until } from './rig.mjs'
 
 /** A coordinator with login, its first key, and a desk whose browser is signed in there. */
 async function office(t) {
-  const coordinator = await new Coordinator('--require-auth').start()
+  const coordinator = await new Coordinator('--require-auth', '--lease-ttl', '10m').start() // what is told of a lease is there to be read
   const key = await until('the first key', () => coordinator.process.output.match(/\bak_[\w-]+/)?.[0])
   const api = (method, path, body) => coordinator.api(method, path, body, { authorization: `Bearer ${key}` })
   const desk = new Desk()

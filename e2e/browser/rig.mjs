@@ -141,6 +141,9 @@ export async function openBrowser() {
   return chromium.launch({ executablePath: browserPath(), headless: true, args: browserArgs })
 }
 
+/** Other tests on this machine make and remove networks, and Chromium then ends what it is asking. */
+export const notOurs = /ERR_NETWORK_CHANGED/
+
 /**
  * A page whose every mistake fails the test: what it throws, writes to the console as an
  * error, asks of another host, or does against its content security policy.
@@ -171,8 +174,7 @@ export async function openPage(browser, url, { workspace, theme = 'light', width
   })
   page.check = async () => {
     const violations = await page.evaluate(() => globalThis.violations).catch(() => [])
-    // Other tests on this machine make and remove networks, and Chromium then ends what it is asking.
-    const real = [...mistakes, ...violations.map((v) => `policy: ${v}`)].filter((m) => ![...allow, /ERR_NETWORK_CHANGED/].some((a) => a.test(m)))
+    const real = [...mistakes, ...violations.map((v) => `policy: ${v}`)].filter((m) => ![...allow, notOurs].some((a) => a.test(m)))
     assert.deepEqual(real, [], 'mistakes of the page')
   }
   page.done = async () => {
