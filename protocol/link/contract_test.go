@@ -509,7 +509,7 @@ func TestF33_ManySessionsEndTogether(t *testing.T) {
 	cancel()
 	wg.Wait()
 	until(t, "the coordinator to forget them", func() bool { return b.acceptor.Sessions() == 0 })
-	if took := time.Since(begin); took > 4*time.Second {
+	if took := time.Since(begin); took > 20*time.Second {
 		t.Errorf("%d sessions took %v to end", n, took)
 	}
 }

@@ -47,7 +47,7 @@ func next[T any](t testing.TB, what string, ch <-chan T) T {
 // and pulls.
 func TestF4_TotalLossTearsDownAndRedials(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newBench(t, lossy)
 	p := newFaultProxy(t, b.server)
 	cfg := b.config(&runner{})
 	cfg.URL = p.url()
@@ -67,7 +67,7 @@ func TestF4_TotalLossTearsDownAndRedials(t *testing.T) {
 	if err == nil || s.Err() == nil {
 		t.Fatalf("pull during total loss: got %v, session %v; want the session's end", err, s.Err())
 	}
-	if took := time.Since(lost); took > 2*time.Second {
+	if took := time.Since(lost); took > 5*time.Second {
 		t.Errorf("the session ended %v after the loss, want about %v", took, b.timing.HeartbeatTimeout)
 	}
 	p.set(func(up, down *faults) { *up, *down = faults{}, faults{} })
@@ -139,7 +139,7 @@ func TestF6_ResetPullFailsAtOnce(t *testing.T) {
 // The heartbeat stops while the connection lives: the coordinator ends the session.
 func TestF3_HeartbeatLostOnALivingConnection(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newBench(t, lossy)
 	cfg := b.config(&silentRunner{runner: &runner{}, after: 3})
 	s := b.dial(cfg)
 	<-s.Done()
@@ -166,12 +166,12 @@ func TestF32_PingsKeepAnIdleProxyOpen(t *testing.T) {
 	t.Parallel()
 	// Heartbeats alone would be too rare for this proxy.
 	timing := quick()
-	timing.Heartbeat, timing.HeartbeatTimeout, timing.DeadPeer, timing.LeaseTTL = time.Second, 2*time.Second, 3*time.Second, 10*time.Second
+	timing.Heartbeat, timing.HeartbeatTimeout, timing.DeadPeer, timing.LeaseTTL = 4*time.Second, 8*time.Second, 10*time.Second, 20*time.Second
 	timing.Ping = 100 * time.Millisecond
 	b := newBench(t, func(c *AcceptConfig) { c.Timing = timing })
 	p := newFaultProxy(t, b.server)
 	p.mu.Lock()
-	p.idleClose = 400 * time.Millisecond
+	p.idleClose = 2 * time.Second
 	p.mu.Unlock()
 	cfg := b.config(&runner{})
 	cfg.URL = p.url()
@@ -179,7 +179,7 @@ func TestF32_PingsKeepAnIdleProxyOpen(t *testing.T) {
 	select {
 	case <-s.Done():
 		t.Fatalf("session ended: %v", s.Err())
-	case <-time.After(1500 * time.Millisecond):
+	case <-time.After(3 * time.Second):
 	}
 	if n := p.connections(); n != 1 {
 		t.Fatalf("%d connections, want 1", n)
@@ -195,7 +195,7 @@ func TestF32_BlackholeIsFoundByBothEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newBench(t, lossy)
 			p := newFaultProxy(t, b.server)
 			cfg := b.config(&runner{})
 			cfg.URL = p.url()
@@ -208,9 +208,9 @@ func TestF32_BlackholeIsFoundByBothEnds(t *testing.T) {
 			runnerTook := time.Since(begin)
 			<-c.Done()
 			coordinatorTook := time.Since(begin)
-			// 45 s for the defaults' 40 s, in proportion.
-			limit := b.timing.DeadPeer * 45 / 40
-			if runnerTook > limit+200*time.Millisecond || coordinatorTook > limit+b.timing.Close+200*time.Millisecond {
+			// 45 s for the defaults' 40 s, in proportion, and what a busy machine takes.
+			limit := b.timing.DeadPeer*45/40 + 3*time.Second
+			if runnerTook > limit || coordinatorTook > limit+b.timing.Close {
 				t.Errorf("found after %v and %v, want within %v", runnerTook, coordinatorTook, limit)
 			}
 			t.Logf("runner: %v after %v; coordinator: %v after %v", s.Err(), runnerTook, c.Err(), coordinatorTook)
@@ -222,7 +222,7 @@ func TestF32_BlackholeIsFoundByBothEnds(t *testing.T) {
 func TestF53_HeartbeatBesideBulkOnASlowLink(t *testing.T) {
 	t.Parallel()
 	timing := quick()
-	timing.Heartbeat, timing.HeartbeatTimeout, timing.LeaseTTL, timing.DeadPeer = 100*time.Millisecond, 2*time.Second, 5*time.Second, 4*time.Second
+	timing.Heartbeat, timing.HeartbeatTimeout, timing.LeaseTTL, timing.DeadPeer = 100*time.Millisecond, 6*time.Second, 15*time.Second, 8*time.Second
 	b := newBench(t, func(c *AcceptConfig) { c.Timing = timing })
 	p := newFaultProxy(t, b.server)
 	const rate = 256 << 10
@@ -255,7 +255,7 @@ func TestF53_HeartbeatBesideBulkOnASlowLink(t *testing.T) {
 	worst := h.slowest
 	h.mu.Unlock()
 	// What lies before a heartbeat: pacerDelay's worth, one piece per sender, and the proxy's own queue.
-	if worst > 1500*time.Millisecond {
+	if worst > 3*time.Second {
 		t.Errorf("worst heartbeat took %v on a link of %d kB/s", worst, rate>>10)
 	}
 	t.Logf("slowest heartbeat: %v", worst)

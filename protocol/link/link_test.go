@@ -37,6 +37,19 @@ func quick() Timing {
 	}
 }
 
+// steady is quick where nothing is lost: a runner that a busy machine keeps waiting for a second or two is not dead.
+func steady() Timing {
+	t := quick()
+	t.HeartbeatTimeout, t.DeadPeer, t.LeaseTTL = 5*time.Second, 8*time.Second, 10*time.Second
+	return t
+}
+
+// lossy is quick for tests of what is lost: nothing but heartbeats and pings finds out soon.
+func lossy(c *AcceptConfig) {
+	c.Timing = quick()
+	c.Timing.Write, c.Timing.Reply, c.Timing.Ack = 30*time.Second, 30*time.Second, 30*time.Second
+}
+
 // coordinator is a Handler that behaves: it keeps leases, evidence and results in memory under the contract's rules.
 type coordinator struct {
 	mu       sync.Mutex
@@ -324,7 +337,7 @@ type bench struct {
 
 func newBench(t testing.TB, change ...func(*AcceptConfig)) *bench {
 	t.Helper()
-	b := &bench{t: t, c: newCoordinator(), timing: quick(), log: slog.New(slog.DiscardHandler)}
+	b := &bench{t: t, c: newCoordinator(), timing: steady(), log: slog.New(slog.DiscardHandler)}
 	if testing.Verbose() {
 		b.log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
