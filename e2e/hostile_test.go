@@ -97,7 +97,7 @@ func TestF35_RevokedBetweenConnectAndHello(t *testing.T) {
 		select {
 		case <-s.Done():
 			err = s.Err()
-		case <-time.After(5 * time.Second):
+		case <-time.After(house.Patience):
 			t.Fatal("a runner that was revoked before its hello keeps a session")
 		}
 	}

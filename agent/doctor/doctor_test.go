@@ -213,7 +213,7 @@ func TestF36_SilentEngine(t *testing.T) {
 	for _, c := range Capabilities(t.Context(), Config{Environ: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "DOCKER_HOST=unix://" + l.Addr().String()}}) {
 		got = append(got, c.ID)
 	}
-	if took := time.Since(from); took > endpoint.ProbeTimeout+2*time.Second {
+	if took := time.Since(from); took > endpoint.ProbeTimeout+5*time.Second {
 		t.Errorf("it took %v, want at most %v", took, endpoint.ProbeTimeout)
 	}
 	if slices.Contains(got, protocol.CapDocker) || !slices.Contains(got, protocol.CapGit) {
@@ -258,7 +258,7 @@ func TestAProgramThatHangsIsCut(t *testing.T) {
 	m := newMachine(t.Context(), Config{Environ: []string{"PATH=" + bin + string(os.PathListSeparator) + "/bin" + string(os.PathListSeparator) + "/usr/bin"}, engine: noEngine})
 	from := time.Now()
 	c := m.checkGit(t.Context())
-	if took := time.Since(from); took > programBound+3*time.Second {
+	if took := time.Since(from); took > programBound+10*time.Second {
 		t.Errorf("it took %v, want about %v", took, programBound)
 	}
 	if c.Status != Missing || !strings.Contains(c.Evidence, "no answer within 3s") {

@@ -62,7 +62,7 @@ func TestF12_NothingIsSpentAfterTheDeadline(t *testing.T) {
 	defer server.Close()
 	r := harnesstest.New(t, protocol.HarnessSpec{Kind: protocol.HarnessProcess, ID: "claude-code", Params: map[string]string{"bin": os.Args[0]}}, "spend")
 	r.Env.Environ = append(r.Env.Environ, agentURL+"="+server.URL)
-	r.Env.Timeout = time.Second
+	r.Env.Timeout = 3 * time.Second // it covers the start of the program
 	out := r.Run(t, New())
 	if f := out.Failure; f == nil || f.Reason != protocol.ReasonTimeout {
 		t.Fatalf("failure %+v, want timeout; stderr %s", out.Failure, r.Stderr.String())

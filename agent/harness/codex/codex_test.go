@@ -108,7 +108,7 @@ echo '{"type":"event_msg","payload":{"type":"token_count","info":{"total_token_u
 echo '{"type":"event_msg","payload":{"type":"tok'
 } > "$HOME/.codex/sessions/2026/11/29/rollout-2026-11-29T12-00-00-01a22748-6dfd-74e3-a6a5-e67048ff6291.jsonl"
 sleep 300`, nil)
-	r.Env.IdleTimeout = 500 * time.Millisecond
+	r.Env.IdleTimeout = 2 * time.Second // it covers the writing of the file
 	out := r.Run(t, New())
 	if out.Failure == nil || out.Failure.Reason != protocol.ReasonStalled {
 		t.Fatalf("failure %+v, want stalled", out.Failure)

@@ -233,7 +233,7 @@ func TestF11_NothingRunsAfterATimeout(t *testing.T) {
 (setsid sh -c "trap '' INT TERM HUP; $loop" >/dev/null 2>&1 &)
 while [ ! -s late.txt ]; do sleep 0.01; done
 eval "$loop"`), "x")
-	r.Env.Timeout = 500 * time.Millisecond
+	r.Env.Timeout = 2 * time.Second // it covers the start of both loops
 	if out := r.Run(t, New()); out.Failure == nil || out.Failure.Reason != protocol.ReasonTimeout {
 		t.Fatalf("failure %+v, want timeout", out.Failure)
 	}
@@ -253,9 +253,9 @@ eval "$loop"`), "x")
 func TestP8_TimeoutOfACommandLine(t *testing.T) {
 	t.Parallel()
 	r := harnesstest.New(t, spec("trap 'echo stopping; exit 0' INT; while :; do sleep 0.05; done"), "x")
-	r.Env.Timeout = 300 * time.Millisecond
+	r.Env.Timeout = 2 * time.Second // it covers the trap
 	out := r.Run(t, New())
-	if f := out.Failure; f == nil || f.Reason != protocol.ReasonTimeout || f.Limit.Configured != 0.3 || f.Limit.Measured < 0.3 {
+	if f := out.Failure; f == nil || f.Reason != protocol.ReasonTimeout || f.Limit.Configured != 2 || f.Limit.Measured < 2 {
 		t.Fatalf("failure %+v, want a timeout although it exited 0 when it was stopped", out.Failure)
 	}
 	if *out.FinalMessage != "stopping" {

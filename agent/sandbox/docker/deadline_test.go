@@ -55,7 +55,7 @@ func deadlineIn(t *testing.T, h sandbox.ComputeHandle, d time.Duration) {
 }
 
 // stoppedTimeout is less than what passes for the command of a runner that is stopped, and more than what it runs.
-const stoppedTimeout = 4 * time.Second
+const stoppedTimeout = 8 * time.Second
 
 // TestF32_P3_ContainersFreezeWhenTheRunnerIsStopped: the runner is another process, which this one stops.
 func TestF32_P3_ContainersFreezeWhenTheRunnerIsStopped(t *testing.T) {

@@ -33,7 +33,7 @@ func stoppedMain(d *Driver, h sandbox.ComputeHandle) error {
 	if err != nil {
 		return err
 	}
-	if err := h.FreezeAt(ctx, time.Now().Add(time.Second)); err != nil {
+	if err := h.FreezeAt(ctx, time.Now().Add(3*time.Second)); err != nil {
 		return err
 	}
 	fmt.Println(d.machine.guard.cmd.Process.Pid, d.machine.guard.dir)
@@ -70,7 +70,7 @@ func stoppedMain(d *Driver, h sandbox.ComputeHandle) error {
 }
 
 // stoppedTimeout is less than what passes for that runner's command, and more than what it runs.
-const stoppedTimeout = 4 * time.Second
+const stoppedTimeout = 8 * time.Second
 
 func TestF32_P3_JobsFreezeWhenTheRunnerIsStopped(t *testing.T) {
 	t.Parallel()

@@ -125,10 +125,10 @@ func slowWriter(b *bench) {
 	out := newGated()
 	// The idle watchdog must not take a command that waits for us for an idle one.
 	c := sh("head -c 8000000 /dev/zero; echo all >wrote")
-	c.Stdout, c.IdleTimeout = out, time.Second
+	c.Stdout, c.IdleTimeout = out, 3*time.Second
 	p := x.exec(c)
 	b.soon(out.entered, "the first write")
-	clock.ok("sleep 1.3")
+	clock.ok("sleep 3.5")
 	if x.size("wrote") != 0 {
 		b.Errorf("8 MB were taken from the command while its writer blocked")
 	}

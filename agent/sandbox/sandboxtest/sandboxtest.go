@@ -288,7 +288,7 @@ func (r *roll) empty(d time.Duration) {
 }
 
 // settle bounds what may pass between a kill that has returned and the kernel's closing of the dead one's files.
-const settle = time.Second
+const settle = 5 * time.Second
 
 // size is how much a file holds; 0 when there is none.
 func (x box) size(name string) int64 {

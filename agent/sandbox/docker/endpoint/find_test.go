@@ -164,7 +164,7 @@ func TestF36_HangingProbe(t *testing.T) {
 	s := This([]string{"DOCKER_HOST=unix://" + path})
 	from := time.Now()
 	f := Find(t.Context(), s)
-	if took := time.Since(from); took < ProbeTimeout || took > ProbeTimeout+2*time.Second {
+	if took := time.Since(from); took < ProbeTimeout || took > ProbeTimeout+10*time.Second {
 		t.Errorf("a silent engine was waited for %v, want %v", took, ProbeTimeout)
 	}
 	if f.Chosen != nil || !errors.Is(f.Err(), ErrNone) || !strings.Contains(f.Err().Error(), "did not answer within 3s") {

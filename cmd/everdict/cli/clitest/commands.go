@@ -34,7 +34,7 @@ var Commands = map[string]func(*testscript.TestScript, bool, []string){
 			ts.Fatalf("usage: until PATTERN COMMAND...")
 		}
 		pattern := regexp.MustCompile(args[0])
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(60 * time.Second)
 		for {
 			err := ts.Exec(args[1], args[2:]...)
 			if err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
