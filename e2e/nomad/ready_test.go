@@ -97,14 +97,17 @@ func TestAnAllocationThatIsKeptReady(t *testing.T) {
 func TestAnAllocationThatIsKeptReadyIsLost(t *testing.T) {
 	t.Parallel()
 	c := start(t)
-	h := launching(t, c, keepsReady, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
+	h := launching(t, c, keepsReady, once, func(c *coordinator.Config, _ *protocol.RuntimeSpec) {
 		// The run may be offered to a runner that has just gone, and waits that long for it.
 		c.Lease.StartAck, c.Timing.StartAck = 5*time.Second, 5*time.Second
 	})
 	if err := c.stopAlloc(c.oneReady(t)); err != nil {
 		t.Fatal(err)
 	}
-	house.Done(t, h.Settled(h.Submit(on("say hello"))))
+	// What is given back by a runner that has not begun it is leased anew, which is no attempt of the one that it has.
+	if run := h.Settled(h.Submit(on("say hello"))); run.Status != protocol.StatusSucceeded {
+		t.Errorf("the run is %s, attempt %d, %+v; want it done", run.Status, run.Attempt, run.Failure)
+	}
 	c.keepsNothing(t, h)
 }
 
