@@ -42,6 +42,8 @@ type Config struct {
 	DataDir string
 	// RequireAuth refuses requests without a credential.
 	RequireAuth bool
+	// InternalToken lets whoever has it make keys of any workspace; empty: nobody.
+	InternalToken string
 	// SecretsKey seals the secrets, in the form that secret.ParseKey reads; empty: the
 	// key file in DataDir. SecretsOldKeys are keys that sealed some of them before.
 	SecretsKey     string
@@ -211,7 +213,7 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 	sessions := auth.NewSessions(auth.SessionsConfig{Store: st, Keys: c.keys, Idle: cfg.SessionIdle, Life: cfg.SessionLife})
 	c.api, err = api.New(api.Config{
 		Auth: auth.New(auth.Config{Keys: c.keys, Sessions: sessions, Runners: c.runners, Pools: c.runners,
-			Proxies: cfg.Proxies, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
+			InternalToken: cfg.InternalToken, Proxies: cfg.Proxies, Required: cfg.RequireAuth, AnyHost: cfg.AnyHost}),
 		Keys: c.keys, Sessions: sessions, Runs: c.runs, Harnesses: harnesses, Runtimes: runtimes, Runners: c.runners, Pairings: c.pairings, Secrets: secrets,
 		Ready:   st.Ping,
 		Gauges:  []api.Gauges{gauges{c}},

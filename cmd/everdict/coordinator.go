@@ -56,7 +56,7 @@ func runCoordinator(ctx context.Context, o cli.CoordinatorOptions) error {
 
 func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 	return coordinator.Config{
-		DataDir: o.DataDir, SecretsKey: o.SecretsKey, SecretsOldKeys: o.SecretsOldKeys,
+		DataDir: o.DataDir, InternalToken: o.InternalToken, SecretsKey: o.SecretsKey, SecretsOldKeys: o.SecretsOldKeys,
 		RequireAuth: o.RequireAuth, AnyHost: o.InsecureListenWithoutAuth,
 		SessionIdle: o.SessionIdle, SessionLife: o.SessionLife, Proxies: o.TrustedProxies, NoDeviceCode: o.NoDeviceCode,
 		Lease: lease.Config{

@@ -188,6 +188,10 @@ func (s *Server) authorize(rt route, c *call) (err error) {
 	if rt.public {
 		return auth.RefuseQueryCredentials(c.r.URL)
 	}
+	if rt.operator {
+		c.principal, err = s.cfg.Auth.Operator(c.r)
+		return err
+	}
 	if c.principal, err = s.cfg.Auth.Authenticate(c.r); err != nil {
 		return err
 	}

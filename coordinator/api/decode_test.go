@@ -94,6 +94,7 @@ func FuzzSmallBodies(f *testing.F) {
 	type all struct {
 		Pair   protocol.PairRequest
 		Key    protocol.KeyRequest
+		Tenant protocol.TenantKeyRequest
 		Secret protocol.SecretRequest
 		Tags   protocol.Tags
 		Pins   protocol.PinsRequest
@@ -104,9 +105,9 @@ func FuzzSmallBodies(f *testing.F) {
 		Result protocol.PayloadDelivery
 	}
 	fuzzBody(f, func(a *all) error {
-		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tags.Validate(), a.Secret.Validate(), a.Pool.Validate(), a.Join.Validate(), a.Out.Validate())
+		return errors.Join(a.Pair.Validate(), a.Key.Validate(), a.Tenant.Validate(), a.Tags.Validate(), a.Secret.Validate(), a.Pool.Validate(), a.Join.Validate(), a.Out.Validate())
 	},
-		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"scopes":["read"]},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"},"pool":{"runtime":"prod","label":"ci","expiresInSec":60},"join":{"label":"pod-1","os":"linux"},"out":{"expiresInSec":60},"result":{"result":{"caseId":"c1"}}}`)
+		`{"pair":{"label":"mac","os":"linux","capabilities":["git"]},"key":{"subject":"ann","role":"member","scopes":["read"]},"tenant":{"workspace":"acme"},"secret":{"value":"v","scope":"user"},"tags":{"tags":["a"]},"pins":{"pins":{"image":"x"}},"choice":{"comment":"ok"},"pool":{"runtime":"prod","label":"ci","expiresInSec":60},"join":{"label":"pod-1","os":"linux"},"out":{"expiresInSec":60},"result":{"result":{"caseId":"c1"}}}`)
 }
 
 func TestShellWord(t *testing.T) {

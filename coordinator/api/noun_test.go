@@ -169,6 +169,70 @@ func TestAttachCommandIsQuoted(t *testing.T) {
 	}
 }
 
+// Who operates the coordinator makes the first key of a workspace, whose admin makes the
+// others; nobody else makes either.
+func TestTenantKeys(t *testing.T) {
+	t.Parallel()
+	const token = "0123456789abcdef0123456789abcdef"
+	const path, body = "/internal/tenant-keys", `{"workspace":"acme"}`
+	header := func(pairs ...string) []string { return pairs }
+	none := newEnv(t, options{auth: auth.Config{Required: true}})
+	for _, h := range [][]string{nil, header("X-Internal-Token", ""), header("X-Internal-Token", token)} {
+		if p := none.do("POST", path, body, h...).problem(http.StatusNotFound, protocol.CodeNotFound); !strings.Contains(p.Hint, "EVERDICT_INTERNAL_TOKEN") {
+			t.Errorf("without an operator the hint is %q, want how to have one", p.Hint)
+		}
+	}
+
+	e := newEnv(t, options{auth: auth.Config{Required: true, InternalToken: token}})
+	admin, err := e.keys.Bootstrap(t.Context(), "team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bearer := func(key string) []string { return header("Authorization", "Bearer "+key) }
+	for name, h := range map[string][]string{
+		"nothing": nil, "a part of it": header("X-Internal-Token", token[:31]), "another": header("X-Internal-Token", token+"0"),
+		"an admin": bearer(admin), "the token as a bearer": bearer(token),
+	} {
+		p := e.do("POST", path, "{", h...).problem(http.StatusForbidden, protocol.CodeForbidden) // before the body is looked at
+		if p.Hint == "" || strings.Contains(p.Message+p.Hint, token) {
+			t.Errorf("%s: %q, %q; want a hint, and not the token", name, p.Message, p.Hint)
+		}
+	}
+	operator := header("X-Internal-Token", token)
+	e.do("POST", path+"?token="+token, body, operator...).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+	e.do("POST", path, `{"workspace":"a/b"}`, operator...).problem(http.StatusBadRequest, protocol.CodeBadRequest)
+	e.do("GET", "/keys", "", operator...).problem(http.StatusUnauthorized, protocol.CodeUnauthenticated) // it opens nothing else
+	var first protocol.TenantKey
+	r := e.do("POST", path, body, operator...).wants(http.StatusCreated)
+	r.into(&first)
+	if first.Workspace != "acme" || r.header.Get("Cache-Control") != "no-store" {
+		t.Errorf("a first key of %q with Cache-Control %q, want acme and no-store", first.Workspace, r.header.Get("Cache-Control"))
+	}
+
+	var ann protocol.IssuedKey
+	e.do("POST", "/keys", `{"subject":"ann","role":"member","label":"laptop"}`, bearer(first.APIKey)...).wants(http.StatusCreated).into(&ann)
+	var me protocol.Me
+	e.do("GET", "/me", "", bearer(ann.APIKey)...).wants(http.StatusOK).into(&me)
+	if me.Subject != "ann" || me.Workspace != "acme" || len(me.Roles) != 1 || me.Roles[0] != protocol.RoleMember {
+		t.Errorf("ann's key acts as %+v, want a member of acme", me)
+	}
+	e.do("POST", "/keys", `{"subject":"ben"}`, bearer(ann.APIKey)...).problem(http.StatusForbidden, protocol.CodeForbidden)
+	for key, want := range map[string]int{first.APIKey: 2, ann.APIKey: 1, admin: 1} {
+		var list []protocol.Key
+		e.do("GET", "/keys", "", bearer(key)...).wants(http.StatusOK).into(&list)
+		if len(list) != want {
+			t.Errorf("keys %+v, want %d", list, want)
+		}
+	}
+	e.do("DELETE", "/keys/"+ann.ID, "", bearer(admin)...).wants(http.StatusNoContent) // of another workspace: it is not there
+	e.do("GET", "/me", "", bearer(ann.APIKey)...).wants(http.StatusOK)
+	e.do("DELETE", "/keys/"+ann.ID, "", bearer(first.APIKey)...).wants(http.StatusNoContent)
+	e.do("GET", "/me", "", bearer(ann.APIKey)...).problem(http.StatusUnauthorized, protocol.CodeUnauthenticated)
+	if strings.Contains(e.log.String(), token) {
+		t.Error("the log has the internal token")
+	}
+}
+
 func TestKeysOverHTTP(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, options{auth: auth.Config{Required: true}})

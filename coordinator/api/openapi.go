@@ -23,13 +23,17 @@ type documents struct {
 	policy  string
 }
 
-const bearerScheme = "bearer"
+const (
+	bearerScheme   = "bearer"
+	operatorScheme = "internalToken"
+)
 
 func newDocuments(routes []route, version string) (*documents, error) {
 	reflector := openapi31.NewReflector()
 	reflector.SpecEns().Info.WithTitle("Everdict").WithVersion(version).
 		WithDescription("Runs evaluations of AI agents on machines that you own. Every error is a Problem.")
 	reflector.SpecEns().SetHTTPBearerTokenSecurity(bearerScheme, "", "An API key (ak_...). A coordinator in development mode needs none.")
+	reflector.SpecEns().SetAPIKeySecurity(operatorScheme, strings.ToLower(protocol.InternalTokenHeader), openapi.InHeader, "The coordinator's EVERDICT_INTERNAL_TOKEN.")
 	reflector.DefaultOptions = append(reflector.DefaultOptions,
 		jsonschema.StripDefinitionNamePrefix("Protocol", "Api"), jsonschema.InterceptProp(describePresence))
 	describeUnions(reflector)
@@ -133,7 +137,10 @@ func describe(r *openapi31.Reflector, rt route) error {
 	if rt.permit != "" {
 		oc.SetDescription("Needs the permission " + string(rt.permit) + ".")
 	}
-	if !rt.public {
+	switch {
+	case rt.operator:
+		oc.AddSecurity(operatorScheme)
+	case !rt.public:
 		oc.AddSecurity(bearerScheme)
 	}
 	for _, p := range rt.parameters {

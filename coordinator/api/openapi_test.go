@@ -30,7 +30,7 @@ var promised = []string{
 	"POST /workspace/runners", "GET /workspace/runners", "GET /workspace/runners/owned", "DELETE /workspace/runners/{id}",
 	"POST /runs/{id}/payload", "DELETE /runs/{id}/payload", "POST /runs/{id}/attempts/{attempt}/result",
 	"GET /secrets", "GET /secrets/usage", "PUT /secrets/{name}", "DELETE /secrets/{name}",
-	"POST /keys", "GET /keys", "DELETE /keys/{id}", "GET /me",
+	"POST /keys", "GET /keys", "DELETE /keys/{id}", "GET /me", "POST /internal/tenant-keys",
 	"GET /session", "POST /session", "DELETE /session",
 	"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /docs/json", "GET /docs",
 }

@@ -18,6 +18,8 @@ type route struct {
 	permit auth.Action
 	// public needs no principal at all.
 	public bool
+	// operator needs the operator of the coordinator.
+	operator bool
 
 	// parameters are structs with path and query tags.
 	parameters []any
@@ -151,6 +153,12 @@ func (rt route) action(a auth.Action) route {
 
 func (rt route) open() route {
 	rt.public = true
+	return rt
+}
+
+// operated is for the operator of the coordinator alone.
+func (rt route) operated() route {
+	rt.operator = true
 	return rt
 }
 

@@ -23,8 +23,8 @@ func (e *env) key(subject, role string, scopes ...string) []string {
 		scopes = []string{protocol.ScopeAdmin}
 	}
 	err := e.store.InsertKey(e.t.Context(), store.KeyRecord{
-		Key:       protocol.Key{ID: protocol.NewID(protocol.KeyPrefix), Scopes: scopes, CreatedAt: protocol.At(time.Now())},
-		Workspace: "default", Subject: subject, Role: role, Hash: store.HashSecret(value),
+		Key:       protocol.Key{ID: protocol.NewID(protocol.KeyPrefix), Subject: subject, Role: role, Scopes: scopes, CreatedAt: protocol.At(time.Now())},
+		Workspace: "default", Hash: store.HashSecret(value),
 	})
 	if err != nil {
 		e.t.Fatal(err)

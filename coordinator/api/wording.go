@@ -265,9 +265,14 @@ var wordings = map[reflect.Type]map[string]wording{
 	reflect.TypeFor[protocol.SessionRequest](): {
 		"apiKey": {text: "the API key (ak_...) that the session acts for"},
 	},
+	reflect.TypeFor[protocol.TenantKeyRequest](): {
+		"workspace": {text: "it exists by having a key"},
+	},
 	reflect.TypeFor[protocol.KeyRequest](): {
-		"label":  {text: "what the key is for"},
-		"scopes": {"none above those of the key that asks, and without them the same as its own", []string{protocol.ScopeRead, protocol.ScopeWrite, protocol.ScopeAdmin}},
+		"label":   {text: "what the key is for"},
+		"subject": {text: "who it acts as; without it whoever asks. Another's is made by an admin"},
+		"role":    {"none above that of the key that asks; without it the same, and for another member", []string{protocol.RoleViewer, protocol.RoleMember, protocol.RoleAdmin}},
+		"scopes":  {"none above those of the key that asks, and without them the same as its own", []string{protocol.ScopeRead, protocol.ScopeWrite, protocol.ScopeAdmin}},
 	},
 	reflect.TypeFor[protocol.SecretRequest](): {
 		"value": {text: "the value: text of at most 64 KiB. It is kept sealed and never shown again"},

@@ -48,7 +48,7 @@ func TestPermissions(t *testing.T) {
 		auth.RunsRead: {"viewer", "read"}, auth.RunsSubmit: {"member", "write"}, auth.HarnessesRead: {"viewer", "read"},
 		auth.HarnessesRegister: {"viewer", "write"}, auth.HarnessesDelete: {"admin", "admin"}, auth.TemplatesWrite: {"viewer", "write"},
 		auth.MembersRead: {"viewer", "read"}, auth.SettingsWrite: {"admin", "admin"}, auth.RunnersRead: {"viewer", "read"},
-		auth.RunnersWrite: {"viewer", "write"}, auth.KeysRead: {"viewer", "read"}, auth.KeysWrite: {"viewer", "write"},
+		auth.RunnersWrite: {"viewer", "write"}, auth.KeysRead: {"viewer", "read"}, auth.KeysWrite: {"viewer", "write"}, auth.KeysManage: {"admin", "admin"},
 		auth.SecretsRead: {"admin", "admin"}, auth.SecretsWrite: {"admin", "admin"},
 		auth.OwnSecretsRead: {"viewer", "read"}, auth.OwnSecretsWrite: {"viewer", "write"},
 	}
@@ -315,6 +315,125 @@ func TestP15_AKeyActsWithinItsScopes(t *testing.T) {
 	viewer := auth.Principal{Subject: "ann", Workspace: "w", Roles: []string{"viewer"}, Scopes: []string{"admin"}}
 	if err := viewer.Permits(auth.RunsSubmit); !errors.As(err, &p) || !strings.Contains(p.Hint, "the role member") || strings.Contains(p.Error(), "scope") {
 		t.Errorf("a viewer submits: %v, want it to name the role and no scope", err)
+	}
+}
+
+// An admin makes, sees and ends the keys of others, of its own workspace and with no
+// more than it has; nobody else does, and no key ends one with a higher role.
+func TestKeysOfOthers(t *testing.T) {
+	t.Parallel()
+	keys := newKeys(t)
+	strict := auth.New(auth.Config{Keys: keys, Required: true})
+	as := func(key string) (auth.Principal, error) {
+		r := httptest.NewRequest("GET", "http://localhost/", nil)
+		r.Header.Set("Authorization", "Bearer "+key)
+		return strict.Authenticate(r)
+	}
+	issue := func(p auth.Principal, req protocol.KeyRequest) (auth.Principal, protocol.IssuedKey) {
+		t.Helper()
+		issued, err := keys.Issue(t.Context(), p, req)
+		if err != nil {
+			t.Fatalf("%s issues %+v: %v", p.Subject, req, err)
+		}
+		made, err := as(issued.APIKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made, issued
+	}
+	first, err := keys.Bootstrap(t.Context(), "team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := as(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant, err := keys.Tenant(t.Context(), protocol.TenantKeyRequest{Workspace: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := as(tenant.APIKey)
+	if err != nil || stranger.Workspace != "acme" || stranger.Role() != "admin" {
+		t.Fatalf("the first key of acme acts as %+v, %v; want its admin", stranger, err)
+	}
+	member, annsKey := issue(admin, protocol.KeyRequest{Subject: "ann"})
+	viewer, _ := issue(admin, protocol.KeyRequest{Subject: "ben", Role: "viewer"})
+	second, _ := issue(admin, protocol.KeyRequest{Subject: "cleo", Role: "admin"})
+	writer, _ := issue(admin, protocol.KeyRequest{Scopes: []string{"write"}})
+	less, _ := issue(second, protocol.KeyRequest{Role: "viewer", Scopes: []string{"write"}})
+	for _, row := range []struct {
+		got  auth.Principal
+		want string
+	}{{member, "ann@team member"}, {viewer, "ben@team viewer"}, {second, "cleo@team admin"}, {writer, "admin@team admin"}, {less, "cleo@team viewer"}} {
+		if got := row.got.Subject + "@" + row.got.Workspace + " " + row.got.Role(); got != row.want {
+			t.Errorf("principal %s, want %s", got, row.want)
+		}
+	}
+	for _, row := range []struct {
+		name   string
+		by     auth.Principal
+		req    protocol.KeyRequest
+		status int
+	}{
+		{"a member for another", member, protocol.KeyRequest{Subject: "ben", Role: "viewer"}, http.StatusForbidden},
+		{"a viewer for another", viewer, protocol.KeyRequest{Subject: "ann"}, http.StatusForbidden},
+		{"an admin's key that may only write, for another", writer, protocol.KeyRequest{Subject: "ann", Role: "viewer"}, http.StatusForbidden},
+		{"a member of a higher role", member, protocol.KeyRequest{Role: "admin"}, http.StatusForbidden},
+		{"a viewer's key of an admin of a higher role", less, protocol.KeyRequest{Subject: "cleo", Role: "admin"}, http.StatusForbidden},
+		{"a role that does not exist", admin, protocol.KeyRequest{Role: "king"}, http.StatusBadRequest},
+		{"as the workspace", admin, protocol.KeyRequest{Subject: "ws:team"}, http.StatusBadRequest},
+		{"as two lines", admin, protocol.KeyRequest{Subject: "a\nb"}, http.StatusBadRequest},
+	} {
+		if _, err := keys.Issue(t.Context(), row.by, row.req); status(err) != row.status {
+			t.Errorf("%s: %v, want status %d", row.name, err, row.status)
+		}
+	}
+
+	lists := func(p auth.Principal) (seen []string) {
+		t.Helper()
+		list, err := keys.List(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range list {
+			seen = append(seen, strings.TrimSpace(k.Subject+" "+k.Role+" "+k.CreatedBy))
+		}
+		slices.Sort(seen)
+		return seen
+	}
+	everybody := []string{"admin admin", "admin admin", "ann member admin", "ben viewer admin", "cleo admin admin", "cleo viewer"}
+	for _, row := range []struct {
+		by   auth.Principal
+		want []string
+	}{
+		{admin, everybody}, {second, everybody}, {writer, []string{"admin admin", "admin admin"}}, {member, []string{"ann member admin"}},
+		{less, []string{"cleo admin admin", "cleo viewer"}}, {stranger, []string{"admin admin operator"}},
+	} {
+		if got := lists(row.by); !slices.Equal(got, row.want) {
+			t.Errorf("%s@%s %s sees %q, want %q", row.by.Subject, row.by.Workspace, row.by.Role(), got, row.want)
+		}
+	}
+
+	// Of cleo's two keys the viewer's may not end the admin's.
+	list, err := keys.List(t.Context(), less)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(k protocol.Key) bool { return k.Role == "admin" })
+	if err := keys.Delete(t.Context(), less, list[i].ID); status(err) != http.StatusForbidden {
+		t.Errorf("a viewer's key ends an admin's of the same person: %v, want a 403", err)
+	}
+	for _, row := range []struct {
+		by   auth.Principal
+		ends bool
+	}{{viewer, false}, {stranger, false}, {writer, false}, {second, true}} {
+		if err := keys.Delete(t.Context(), row.by, annsKey.ID); err != nil {
+			t.Errorf("%s@%s ends ann's key: %v", row.by.Subject, row.by.Workspace, err)
+		}
+		if _, err := as(annsKey.APIKey); (err != nil) != row.ends {
+			t.Errorf("ann's key after %s@%s ended it: %v, want ended: %t", row.by.Subject, row.by.Workspace, err, row.ends)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package auth
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net"
@@ -51,6 +53,8 @@ type Config struct {
 	Proxies Proxies
 	Runners RunnerTokens
 	Pools   PoolTokens
+	// InternalToken is the operator's; empty: there is no operator.
+	InternalToken string
 	// Now is the clock by which tokens expire; nil: time.Now.
 	Now func() time.Time
 	// Required refuses requests without a credential. Otherwise they are the
@@ -152,6 +156,25 @@ func (a *Authenticator) resolve(ctx context.Context, credential string) (Princip
 	}
 	return Principal{}, protocol.Unauthenticated("this credential is of no known kind").
 		WithHint("an API key begins with ak_, a runner token with rnr_, a pool token with plt_")
+}
+
+// Operator says that the operator of the coordinator makes a request: it brings the
+// internal token. Without one of its own the coordinator has no such routes, a 404.
+func (a *Authenticator) Operator(r *http.Request) (Principal, error) {
+	if err := RefuseQueryCredentials(r.URL); err != nil {
+		return Principal{}, err
+	}
+	if a.cfg.InternalToken == "" {
+		return Principal{}, protocol.NotFound("this coordinator has no internal token, and without one nobody is its operator").
+			WithHint("start it with EVERDICT_INTERNAL_TOKEN")
+	}
+	// The hashes have one length, so that the time tells nothing of the token's.
+	given, own := sha256.Sum256([]byte(r.Header.Get(protocol.InternalTokenHeader))), sha256.Sum256([]byte(a.cfg.InternalToken))
+	if subtle.ConstantTimeCompare(given[:], own[:]) != 1 {
+		return Principal{}, protocol.Forbidden("this is not the internal token of the coordinator").
+			WithHint("send what the coordinator was started with in EVERDICT_INTERNAL_TOKEN as the header %s", strings.ToLower(protocol.InternalTokenHeader))
+	}
+	return Principal{Subject: Operator, Via: ViaOperator}, nil
 }
 
 // runnerCredential says whether a credential is a runner's: its token, or a session that

@@ -17,10 +17,11 @@ const RoleRunner = "runner"
 
 // Ways in which a principal was recognised.
 const (
-	ViaAPIKey  = "api-key"
-	ViaSession = "session"
-	ViaRunner  = "runner"
-	ViaPool    = "pool-token"
+	ViaAPIKey   = "api-key"
+	ViaSession  = "session"
+	ViaRunner   = "runner"
+	ViaPool     = "pool-token"
+	ViaOperator = "internal-token"
 )
 
 // Principal is who makes a request.
@@ -60,10 +61,12 @@ const (
 	// RunnersRead and RunnersWrite are about one's own runners, KeysRead and
 	// KeysWrite about one's own keys, OwnSecretsRead and OwnSecretsWrite about one's
 	// own secrets: every person's, but no runner's.
-	RunnersRead     Action = "runners:read"
-	RunnersWrite    Action = "runners:write"
-	KeysRead        Action = "keys:read"
-	KeysWrite       Action = "keys:write"
+	RunnersRead  Action = "runners:read"
+	RunnersWrite Action = "runners:write"
+	KeysRead     Action = "keys:read"
+	KeysWrite    Action = "keys:write"
+	// KeysManage is about the keys of everybody in the workspace.
+	KeysManage      Action = "keys:manage"
 	OwnSecretsRead  Action = "own-secrets:read"
 	OwnSecretsWrite Action = "own-secrets:write"
 )
@@ -88,6 +91,7 @@ var permissions = map[Action]permission{
 	RunnersWrite:      {protocol.RoleViewer, protocol.ScopeWrite},
 	KeysRead:          {protocol.RoleViewer, protocol.ScopeRead},
 	KeysWrite:         {protocol.RoleViewer, protocol.ScopeWrite},
+	KeysManage:        {protocol.RoleAdmin, protocol.ScopeAdmin},
 	OwnSecretsRead:    {protocol.RoleViewer, protocol.ScopeRead},
 	OwnSecretsWrite:   {protocol.RoleViewer, protocol.ScopeWrite},
 }

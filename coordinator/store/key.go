@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	sqlInsertKey = `INSERT INTO api_keys (id, workspace, subject, role, label, prefix, hash, scopes, created_at)
-		VALUES (?,?,?,?,?,?,?,?,?)`
-	sqlKeyFields = `SELECT id, workspace, subject, role, label, prefix, hash, scopes, created_at FROM api_keys `
-	sqlKeyByHash = sqlKeyFields + `WHERE hash = ?`
-	sqlKeys      = sqlKeyFields + `WHERE workspace = ? AND subject = ? ORDER BY created_at DESC, id DESC`
-	sqlDeleteKey = `DELETE FROM api_keys WHERE id = ? AND workspace = ? AND subject = ?`
-	sqlAnyKey    = `SELECT EXISTS (SELECT 1 FROM api_keys)`
+	sqlInsertKey = `INSERT INTO api_keys (id, workspace, subject, role, label, prefix, hash, scopes, created_by, created_at)
+		VALUES (?,?,?,?,?,?,?,?,?,?)`
+	sqlKeyFields     = `SELECT id, workspace, subject, role, label, prefix, hash, scopes, created_by, created_at FROM api_keys `
+	sqlKey           = sqlKeyFields + `WHERE id = ? AND workspace = ?`
+	sqlKeyByHash     = sqlKeyFields + `WHERE hash = ?`
+	sqlKeys          = sqlKeyFields + `WHERE workspace = ? AND subject = ? ORDER BY created_at DESC, id DESC`
+	sqlWorkspaceKeys = sqlKeyFields + `WHERE workspace = ? ORDER BY created_at DESC, id DESC`
+	sqlDeleteKey     = `DELETE FROM api_keys WHERE id = ? AND workspace = ?`
+	sqlAnyKey        = `SELECT EXISTS (SELECT 1 FROM api_keys)`
 )
 
 // KeyRecord is an API key: whose it is and what it may do, never its value.
 type KeyRecord struct {
 	protocol.Key
 	Workspace string
-	// Subject is who the key acts as.
-	Subject string
-	Role    string
 	// Hash is HashSecret of the key's value.
 	Hash string
 }
@@ -60,8 +59,14 @@ func (s *Store) InsertFirstKey(ctx context.Context, k KeyRecord) error {
 
 func insertKey(tx *sqlite.Tx, k KeyRecord) error {
 	_, err := tx.Exec(sqlInsertKey, k.ID, k.Workspace, k.Subject, k.Role, k.Label, k.Prefix, k.Hash, strings.Join(k.Scopes, ","),
-		millis(k.CreatedAt))
+		k.CreatedBy, millis(k.CreatedAt))
 	return err
+}
+
+// Key is an API key of a workspace.
+func (s *Store) Key(ctx context.Context, workspace, id string) (*KeyRecord, error) {
+	k, err := scanKey(s.db.Reader().QueryRowContext(ctx, sqlKey, id, workspace))
+	return k, notFound("find an API key", err)
 }
 
 // KeyByHash is the API key with this hash.
@@ -71,8 +76,17 @@ func (s *Store) KeyByHash(ctx context.Context, hash string) (*KeyRecord, error) 
 }
 
 // Keys are the API keys of one subject in a workspace, newest first.
-func (s *Store) Keys(ctx context.Context, workspace, subject string) (keys []KeyRecord, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, sqlKeys, workspace, subject)
+func (s *Store) Keys(ctx context.Context, workspace, subject string) ([]KeyRecord, error) {
+	return s.keys(ctx, sqlKeys, workspace, subject)
+}
+
+// WorkspaceKeys are all API keys of a workspace, newest first.
+func (s *Store) WorkspaceKeys(ctx context.Context, workspace string) ([]KeyRecord, error) {
+	return s.keys(ctx, sqlWorkspaceKeys, workspace)
+}
+
+func (s *Store) keys(ctx context.Context, query string, args ...any) (keys []KeyRecord, err error) {
+	rows, err := s.db.Reader().QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("store: list API keys: %w", err)
 	}
@@ -90,16 +104,16 @@ func (s *Store) Keys(ctx context.Context, workspace, subject string) (keys []Key
 	return keys, nil
 }
 
-// DeleteKey ends an API key of one subject; if there is none, ErrNotFound.
-func (s *Store) DeleteKey(ctx context.Context, workspace, subject, id string) error {
-	return s.changeOne(ctx, "delete key "+id, sqlDeleteKey, id, workspace, subject)
+// DeleteKey ends an API key of a workspace; if there is none, ErrNotFound.
+func (s *Store) DeleteKey(ctx context.Context, workspace, id string) error {
+	return s.changeOne(ctx, "delete key "+id, sqlDeleteKey, id, workspace)
 }
 
 func scanKey(from row) (*KeyRecord, error) {
 	k := new(KeyRecord)
 	var scopes string
 	var created int64
-	if err := from.Scan(&k.ID, &k.Workspace, &k.Subject, &k.Role, &k.Label, &k.Prefix, &k.Hash, &scopes, &created); err != nil {
+	if err := from.Scan(&k.ID, &k.Workspace, &k.Subject, &k.Role, &k.Label, &k.Prefix, &k.Hash, &scopes, &k.CreatedBy, &created); err != nil {
 		return nil, err
 	}
 	k.Scopes, k.CreatedAt = strings.Split(scopes, ","), instant(created)

@@ -67,7 +67,9 @@ func TestQueryPlans(t *testing.T) {
 		{"outcomes", sqlOutcomes, "PRIMARY KEY", []any{"", 0}},
 		{"drop outcomes", sqlDropOutcomes, "PRIMARY KEY", []any{"", 0}},
 		{"runs by status", sqlCountStatus, "COVERING INDEX runs_status", []any{"", ""}},
+		{"key", sqlKey, "PRIMARY KEY", []any{"", ""}},
 		{"keys", sqlKeys, "api_keys_subject", []any{"", ""}},
+		{"keys of a workspace", sqlWorkspaceKeys, "api_keys_workspace", []any{""}},
 	}
 	yes := true
 	all := RunFilter{

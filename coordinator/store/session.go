@@ -11,7 +11,7 @@ import (
 const (
 	sqlInsertSession = `INSERT INTO sessions (hash, key_id, created_at, seen_at, expires_at) VALUES (?,?,?,?,?)`
 	sqlSession       = `SELECT s.hash, s.created_at, s.seen_at, s.expires_at,
-		k.id, k.workspace, k.subject, k.role, k.label, k.prefix, k.hash, k.scopes, k.created_at
+		k.id, k.workspace, k.subject, k.role, k.label, k.prefix, k.hash, k.scopes, k.created_by, k.created_at
 		FROM sessions s JOIN api_keys k ON k.id = s.key_id WHERE s.hash = ?`
 	sqlTouchSession  = `UPDATE sessions SET seen_at = ? WHERE hash = ? AND seen_at < ?`
 	sqlDeleteSession = `DELETE FROM sessions WHERE hash = ?`

@@ -16,8 +16,8 @@ func TestSessions(t *testing.T) {
 	s := open(t)
 	now := time.UnixMilli(1_800_000_000_000)
 	key := store.KeyRecord{
-		Key:       protocol.Key{ID: "key_1", Prefix: "ak_12345", Scopes: []string{"write"}, CreatedAt: protocol.At(now)},
-		Workspace: "team", Subject: "ann", Role: "member", Hash: "keyhash",
+		Key:       protocol.Key{ID: "key_1", Subject: "ann", Role: "member", Prefix: "ak_12345", Scopes: []string{"write"}, CreatedAt: protocol.At(now)},
+		Workspace: "team", Hash: "keyhash",
 	}
 	if err := s.InsertKey(t.Context(), key); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestSessions(t *testing.T) {
 	if err := notThere(s.Session(t.Context(), "two")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a session whose time was over: %v, want it dropped at the next sign-in", err)
 	}
-	if err := s.DeleteKey(t.Context(), "team", "ann", "key_1"); err != nil {
+	if err := s.DeleteKey(t.Context(), "team", "key_1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := notThere(s.Session(t.Context(), "three")); !errors.Is(err, store.ErrNotFound) {

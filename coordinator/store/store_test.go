@@ -234,8 +234,8 @@ func TestRunnersAndKeys(t *testing.T) {
 		t.Errorf("runners after the revocation = %v, %v; want none", list, err)
 	}
 
-	k := store.KeyRecord{Key: protocol.Key{ID: "key_1", Prefix: "ak_123456789", Scopes: []string{"read", "write"}, CreatedAt: at},
-		Workspace: "default", Subject: "dev", Role: "member", Hash: store.HashSecret("ak_")}
+	k := store.KeyRecord{Key: protocol.Key{ID: "key_1", Subject: "dev", Role: "member", Prefix: "ak_123456789", Scopes: []string{"read", "write"}, CreatedBy: "ann", CreatedAt: at},
+		Workspace: "default", Hash: store.HashSecret("ak_")}
 	if err := s.InsertFirstKey(ctx, k); err != nil {
 		t.Fatal(err)
 	}
@@ -248,10 +248,32 @@ func TestRunnersAndKeys(t *testing.T) {
 	if diff := cmp.Diff(&k, key); err != nil || diff != "" {
 		t.Errorf("key by hash (%v) (-want +got):\n%s", err, diff)
 	}
-	if err := s.DeleteKey(ctx, "default", "somebody", "key_1"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("delete somebody else's key: %v, want ErrNotFound", err)
+	other := k
+	other.ID, other.Subject, other.Hash, other.CreatedAt = "key_3", "ben", store.HashSecret("ak_3"), protocol.At(at.Add(time.Second))
+	if err := s.InsertKey(ctx, other); err != nil {
+		t.Fatal(err)
 	}
-	if err := s.DeleteKey(ctx, "default", "dev", "key_1"); err != nil {
+	for _, row := range []struct {
+		what string
+		list func() ([]store.KeyRecord, error)
+		want []store.KeyRecord
+	}{
+		{"of dev", func() ([]store.KeyRecord, error) { return s.Keys(ctx, "default", "dev") }, []store.KeyRecord{k}},
+		{"of the workspace", func() ([]store.KeyRecord, error) { return s.WorkspaceKeys(ctx, "default") }, []store.KeyRecord{other, k}},
+		{"of another workspace", func() ([]store.KeyRecord, error) { return s.WorkspaceKeys(ctx, "elsewhere") }, nil},
+	} {
+		list, err := row.list()
+		if diff := cmp.Diff(row.want, list); err != nil || diff != "" {
+			t.Errorf("keys %s (%v) (-want +got):\n%s", row.what, err, diff)
+		}
+	}
+	if _, err := s.Key(ctx, "elsewhere", "key_1"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the key of another workspace: %v, want ErrNotFound", err)
+	}
+	if err := s.DeleteKey(ctx, "elsewhere", "key_1"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("delete the key of another workspace: %v, want ErrNotFound", err)
+	}
+	if err := s.DeleteKey(ctx, "default", "key_1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.KeyByHash(ctx, k.Hash); !errors.Is(err, store.ErrNotFound) {

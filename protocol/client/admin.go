@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -66,7 +67,8 @@ func (c *Client) RevokeWorkspaceRunner(ctx context.Context, id string) error {
 	return c.call(ctx, del("workspace", "runners", id), nil)
 }
 
-// Keys lists the caller's API keys by prefix, never by value.
+// Keys lists the caller's API keys by prefix, never by value; for an admin those of the
+// workspace.
 func (c *Client) Keys(ctx context.Context) ([]protocol.Key, error) {
 	return value[[]protocol.Key](ctx, c, get("keys"))
 }
@@ -74,6 +76,14 @@ func (c *Client) Keys(ctx context.Context) ([]protocol.Key, error) {
 // CreateKey makes an API key, which is shown this once.
 func (c *Client) CreateKey(ctx context.Context, req *protocol.KeyRequest) (*protocol.IssuedKey, error) {
 	return send[protocol.IssuedKey](ctx, c, post("keys"), req)
+}
+
+// CreateTenantKey makes an admin's API key of a workspace, which is shown this once, for
+// whoever has the coordinator's internal token.
+func (c *Client) CreateTenantKey(ctx context.Context, token string, req *protocol.TenantKeyRequest) (*protocol.TenantKey, error) {
+	r := post("internal", "tenant-keys")
+	r.header = http.Header{protocol.InternalTokenHeader: {token}}
+	return send[protocol.TenantKey](ctx, c, r, req)
 }
 
 // RevokeKey makes a key useless. It is no error to revoke what is not there.

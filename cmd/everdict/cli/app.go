@@ -258,14 +258,10 @@ func (a *app) client() (*client.Client, error) {
 		return nil, err
 	}
 	base := a.cfg.String(config.APIURL)
-	if token != "" && a.cfg.FromWorkingDir(config.APIURL) && !a.cfg.FromWorkingDir(config.APIKey) && !loopbackURL(base) {
-		return nil, &adviceError{
-			fmt.Errorf("%s, found in the working directory, sends requests to %s: the API key from elsewhere is not sent to an address from there", a.cfg.File, base),
-			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
+	if token != "" {
+		if err := a.mayCarry(base, config.APIKey, "API key"); err != nil {
+			return nil, err
 		}
-	}
-	if token != "" && strings.HasPrefix(base, "http://") && !loopbackURL(base) {
-		a.warn("the API key goes to %s unencrypted: use https://", base)
 	}
 	if !strings.Contains(base, "://") {
 		return nil, &adviceError{fmt.Errorf("%s: the address %q has no http:// or https://", a.cfg.Origin(config.APIURL), base), "write it as http://" + base}
@@ -276,6 +272,24 @@ func (a *app) client() (*client.Client, error) {
 		CAFile: a.cfg.String(config.CAFile), UserAgent: "everdict/" + a.version(),
 		Contact: a.contact.told,
 	})
+}
+
+// mayCarry checks that the secret that key names may be sent to base, and warns where
+// others could read it on the way.
+func (a *app) mayCarry(base, key, what string) error {
+	if loopbackURL(base) {
+		return nil
+	}
+	if a.cfg.FromWorkingDir(config.APIURL) && !a.cfg.FromWorkingDir(key) {
+		return &adviceError{
+			fmt.Errorf("%s, found in the working directory, sends requests to %s: the %s from elsewhere is not sent to an address from there", a.cfg.File, base, what),
+			"if the file is yours, name it: --config " + a.cfg.File + ", or set EVERDICT_API_URL",
+		}
+	}
+	if strings.HasPrefix(base, "http://") {
+		a.warn("the %s goes to %s unencrypted: use https://", what, base)
+	}
+	return nil
 }
 
 func loopbackURL(base string) bool {

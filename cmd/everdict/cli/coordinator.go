@@ -113,6 +113,9 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 			return o, err
 		}
 	}
+	if o.InternalToken, err = a.internalToken(); err != nil {
+		return o, err
+	}
 	if err := a.secretsKeys(&o); err != nil {
 		return o, err
 	}
@@ -140,6 +143,29 @@ func (a *app) coordinatorOptions(runner bool) (CoordinatorOptions, error) {
 	}
 	return o, nil
 }
+
+// minInternalToken is the shortest internal token, in bytes. Nothing slows down whoever
+// guesses it.
+const minInternalToken = 32
+
+// internalToken is that of the operator, "" without one.
+func (a *app) internalToken() (string, error) {
+	token, err := a.cfg.Secret(config.InternalToken)
+	if err != nil {
+		return "", err
+	}
+	for _, c := range token {
+		if c <= ' ' || c > '~' {
+			return "", &adviceError{fmt.Errorf("%s: internal_token has a character that a header cannot carry", a.cfg.Origin(config.InternalToken)), makeInternalToken}
+		}
+	}
+	if token != "" && len(token) < minInternalToken {
+		return "", &adviceError{fmt.Errorf("%s: internal_token has %d characters: want %d or more", a.cfg.Origin(config.InternalToken), len(token), minInternalToken), makeInternalToken}
+	}
+	return token, nil
+}
+
+const makeInternalToken = "make one with: openssl rand -hex 32"
 
 // sessionOptions checks what configuration says about browsers that sign in.
 func (a *app) sessionOptions(o *CoordinatorOptions) error {

@@ -220,7 +220,7 @@ func (a *app) adviceOnProblem(cmd *cobra.Command, p *protocol.Problem) string {
 	case p.Status == http.StatusUnauthorized:
 		return "this API key is not good: give another in EVERDICT_API_KEY or --api-key-file; who has one makes more: everdict keys create"
 	case p.Status == http.StatusForbidden:
-		return "this key or role may not do that: everdict keys list shows scopes; an admin can make a key with more"
+		return "this key or role may not do that: everdict keys list shows scopes and roles; an admin can make a key with more"
 	case p.Status == http.StatusNotFound:
 		return "list what there is in this workspace: everdict runs list, everdict runners list, everdict harnesses list"
 	case p.Status == http.StatusConflict:

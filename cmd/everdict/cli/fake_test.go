@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -473,9 +474,18 @@ func (f *fake) otherRoutes(handle handleFunc) {
 		if err := req.Validate(); err != nil {
 			return nil, err
 		}
-		key := protocol.Key{ID: fmt.Sprintf("key_%d", f.serial), Label: req.Label, Scopes: req.Scopes, Prefix: "ak_012345678", CreatedAt: protocol.At(time.Now())}
+		key := protocol.Key{ID: fmt.Sprintf("key_%d", f.serial), Label: req.Label, Scopes: req.Scopes,
+			Subject: cmp.Or(req.Subject, "dev"), Role: cmp.Or(req.Role, protocol.RoleMember), Prefix: "ak_012345678", CreatedAt: protocol.At(time.Now())}
 		f.keys = append(f.keys, key)
 		return protocol.IssuedKey{ID: key.ID, APIKey: "ak_0123456789abcdef"}, nil
+	})
+	handle("POST /internal/tenant-keys", http.StatusCreated, func(r *http.Request) (any, error) {
+		if r.Header.Get(protocol.InternalTokenHeader) != strings.Repeat("operator", 4) {
+			return nil, protocol.Forbidden("this is not the internal token of the coordinator")
+		}
+		var req protocol.TenantKeyRequest
+		err := json.NewDecoder(r.Body).Decode(&req)
+		return protocol.TenantKey{Workspace: req.Workspace, ID: "key_first", APIKey: "ak_first"}, err
 	})
 	handle("GET /keys", http.StatusOK, func(*http.Request) (any, error) { return slices.Concat([]protocol.Key{}, f.keys), nil })
 	handle("DELETE /keys/{id}", http.StatusNoContent, func(r *http.Request) (any, error) {

@@ -32,6 +32,7 @@ var routeCommands = map[string]string{
 	"DELETE /secrets/{id}":           "everdict secrets rm",
 	"GET /keys":                      "everdict keys list",
 	"POST /keys":                     "everdict keys create",
+	"POST /internal/tenant-keys":     "everdict keys bootstrap",
 	"DELETE /runners/{id}":           "everdict runners revoke",
 	"DELETE /workspace/runners/{id}": "everdict runners revoke --workspace",
 	"DELETE /keys/{id}":              "everdict keys revoke",
@@ -49,7 +50,7 @@ var routeCommands = map[string]string{
 
 // nouns are the segments of a path that are no ids.
 var nouns = map[string]bool{
-	"docs": true, "runs": true, "runners": true, "workspace": true, "harnesses": true, "harness-templates": true, "runtimes": true, "pools": true, "secrets": true, "usage": true, "keys": true, "trajectory": true,
+	"docs": true, "runs": true, "runners": true, "workspace": true, "harnesses": true, "harness-templates": true, "runtimes": true, "pools": true, "secrets": true, "usage": true, "keys": true, "internal": true, "tenant-keys": true, "trajectory": true,
 	"live": true, "cancel": true, "approve": true, "reject": true, "events": true, "attempts": true, "placement": true, "logs": true, "trace": true, "diff": true,
 }
 

@@ -53,6 +53,8 @@ type CoordinatorOptions struct {
 	InsecureListenWithoutAuth bool
 	// DebugSocket is where profiles are served; empty: nowhere.
 	DebugSocket string
+	// InternalToken is the operator's; empty: there is none.
+	InternalToken string
 	// SecretsKey is a key as secret.ParseKey reads it; empty: the key file in DataDir.
 	// SecretsOldKeys sealed secrets before.
 	SecretsKey     string

@@ -226,6 +226,7 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 		p := newPlace(t, nil)
 		p.env["EVERDICT_API_KEY"] = row.value
 		p.env["EVERDICT_RUNNER_TOKEN"] = row.value
+		p.env["EVERDICT_INTERNAL_TOKEN"] = row.value
 		p.env["EVERDICT_SECRETS_KEY"] = row.value
 		p.env["EVERDICT_SECRETS_OLD_KEYS"] = row.value
 		p.env["EVERDICT_POOL_TOKEN"] = row.value
@@ -240,7 +241,7 @@ func TestP12_SecretsAreMasked(t *testing.T) {
 		}
 	}
 	for _, k := range Schema("/home", func(string) string { return "" }) {
-		if (k.Name == APIKey || k.Name == SecretsKey || k.Name == SecretsOldKeys) && k.Flag != "" {
+		if (k.Name == APIKey || k.Name == InternalToken || k.Name == SecretsKey || k.Name == SecretsOldKeys) && k.Flag != "" {
 			t.Errorf("%s has a flag: it would stand in argv", k.Name)
 		}
 	}

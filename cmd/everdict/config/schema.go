@@ -57,6 +57,7 @@ const (
 	LogFormat = "log_format"
 
 	DataDir           = "coordinator.data_dir"
+	InternalToken     = "coordinator.internal_token"
 	SecretsKey        = "coordinator.secrets_key"
 	SecretsOldKeys    = "coordinator.secrets_old_keys"
 	Listen            = "coordinator.listen"
@@ -133,6 +134,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{LogFormat, "log-format", "EVERDICT_LOG_FORMAT", String, "text", false, "text or json"},
 
 		{DataDir, "data-dir", "EVERDICT_DATA_DIR", String, filepath.Join(data, "everdict"), false, "directory of the database and the evidence"},
+		{InternalToken, "", "EVERDICT_INTERNAL_TOKEN", String, "", true, "the operator's token, or file:PATH of it: whoever has it makes admins of any workspace; empty: nobody does; never a flag"},
 		{SecretsKey, "", "EVERDICT_SECRETS_KEY", String, "", true, "32 bytes in base64 that seal the secrets, or file:PATH of them; empty: the file secrets.key in the data directory; never a flag"},
 		{SecretsOldKeys, "", "EVERDICT_SECRETS_OLD_KEYS", List, "", true, "keys that sealed secrets before, as secrets_key: at the start those are sealed anew"},
 		{Listen, "listen", "EVERDICT_LISTEN", String, "127.0.0.1:8787", false, "address to listen on"},

@@ -408,16 +408,26 @@ export interface components {
         };
         Key: {
             createdAt: components["schemas"]["Time"];
+            createdBy?: string;
             id: string;
             label?: string;
             prefix: string;
+            role: string;
             scopes?: string[];
+            subject: string;
         };
         KeyRequest: {
             /** @description what the key is for */
             label?: string;
+            /**
+             * @description none above that of the key that asks; without it the same, and for another member
+             * @enum {string}
+             */
+            role?: "viewer" | "member" | "admin";
             /** @description none above those of the key that asks, and without them the same as its own */
             scopes?: ("read" | "write" | "admin")[];
+            /** @description who it acts as; without it whoever asks. Another's is made by an admin */
+            subject?: string;
         };
         Limit: {
             /** Format: double */
@@ -1219,6 +1229,15 @@ export interface components {
             latestVersion?: string;
             owner: string;
             versions: string[];
+        };
+        TenantKey: {
+            apiKey: string;
+            id: string;
+            workspace: string;
+        };
+        TenantKeyRequest: {
+            /** @description it exists by having a key */
+            workspace: string;
         };
         /** @description an instant: RFC 3339, UTC, milliseconds */
         Time: string;

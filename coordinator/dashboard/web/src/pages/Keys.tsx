@@ -23,9 +23,20 @@ export function ApiKeys() {
   const [ending, setEnding] = useState<Key>()
   const [failed, setFailed] = useState<unknown>()
   const may = useMay('viewer', 'write')
+  const manages = useMay('admin', 'admin') // and so is shown everybody's
   const columns: Column<Key>[] = [
     { id: 'label', header: 'Name', by: (k) => k.label, cell: (k) => k.label || <span className="faint">without a name</span> },
     { id: 'prefix', header: 'Key', cell: (k) => <code>{k.prefix}…</code> },
+    {
+      id: 'of',
+      header: 'Acts as',
+      by: (k) => k.subject,
+      cell: (k) => (
+        <>
+          {k.subject} <span className="dim">{k.role}</span>
+        </>
+      ),
+    },
     {
       id: 'scopes',
       header: 'May',
@@ -61,7 +72,7 @@ export function ApiKeys() {
   return (
     <ListPage
       title="API keys"
-      sub={data && `${plural(data.length, 'key')} of yours`}
+      sub={data && `${plural(data.length, 'key')} of ${manages ? 'this workspace' : 'yours'}`}
       rows={data}
       error={error}
       retry={() => void refetch()}
