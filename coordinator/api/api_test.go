@@ -190,6 +190,10 @@ func (r reply) problem(status int, code protocol.Code) protocol.Problem {
 	if p.Code != code || p.Message == "" {
 		r.t.Fatalf("%s: problem %s, want code %s and a sentence", r.what, r.body, code)
 	}
+	// What is wrong with the input is its own next step.
+	if p.Hint == "" && status != http.StatusBadRequest {
+		r.t.Errorf("%s: %q has no hint", r.what, p.Message)
+	}
 	if got := r.header.Get("Content-Type"); got != "application/json" {
 		r.t.Errorf("%s: content type of a problem %q, want JSON", r.what, got)
 	}

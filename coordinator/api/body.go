@@ -52,7 +52,8 @@ func (c *call) decode(v any) error {
 	}
 	if _, err := b.ReadFrom(body); err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return &protocol.Problem{Status: http.StatusRequestTimeout, Code: protocol.CodeBadRequest, Message: "the body did not arrive in time"}
+			return (&protocol.Problem{Status: http.StatusRequestTimeout, Code: protocol.CodeBadRequest, Message: "the body did not arrive in time"}).
+				WithHint("send it again over a faster connection: it has %s, and a second more for each %d KiB", bodyGrace, slowestBody>>10)
 		}
 		var limit *http.MaxBytesError
 		if errors.As(err, &limit) {
@@ -82,7 +83,8 @@ func (c *call) maxBody() int64 {
 
 func (c *call) tooLarge() error {
 	if c.principal.Subject == "" {
-		return protocol.TooLarge("the body is larger than %d KiB", maxStranger>>10)
+		return protocol.TooLarge("the body is larger than %d KiB", maxStranger>>10).
+			WithHint("without an API key there is no route that takes so much; look at what is sent")
 	}
 	return protocol.TooLarge("the body is larger than %d MiB", protocol.MaxBodyBytes>>20).
 		WithHint("put large files into a git repository and name it in case.env.source.git")

@@ -120,7 +120,7 @@ func (c *call) fail(err error) (logged error) {
 	switch {
 	case errors.As(err, &problem):
 	case errors.Is(err, store.ErrNotFound):
-		problem = protocol.NotFound("there is no such thing in this workspace")
+		problem = protocol.NotFound("there is no such thing in this workspace").WithHint("look at the id, and at the workspace that the key is of")
 	case c.r.Context().Err() != nil && errors.Is(err, context.Canceled):
 		problem = &protocol.Problem{Status: statusClientGone, Code: protocol.CodeCancelled, Message: "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):

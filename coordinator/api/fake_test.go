@@ -114,7 +114,7 @@ func (f *fakeRuns) Count(ctx context.Context, p auth.Principal, filter store.Run
 func (f *fakeRuns) Cancel(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
 	return f.move(ctx, p, id, protocol.StatusFailed, func(r *protocol.Run) error {
 		if r.Status.Terminal() {
-			return protocol.Conflict("run %s is over: %s", id, r.Status)
+			return protocol.Conflict("run %s is over: %s", id, r.Status).WithHint("GET /runs/%s says how it stands", id)
 		}
 		r.Error = &protocol.RunError{Code: protocol.CodeCancelled, Message: "cancelled"}
 		return nil
@@ -132,7 +132,7 @@ func (f *fakeRuns) Reject(ctx context.Context, p auth.Principal, id string, d pr
 func (f *fakeRuns) Again(ctx context.Context, p auth.Principal, id string) (protocol.Run, error) {
 	run, err := f.Get(ctx, p, id)
 	if err == nil && !run.Status.Terminal() {
-		return protocol.Run{}, protocol.Conflict("run %s is not over: it is %s", id, run.Status)
+		return protocol.Run{}, protocol.Conflict("run %s is not over: it is %s", id, run.Status).WithHint("GET /runs/%s says how it stands", id)
 	}
 	if err == nil {
 		run.ID, run.Origin = protocol.NewID(protocol.RunPrefix), &protocol.Origin{Cause: "run", CausedByRunID: id}
@@ -148,7 +148,7 @@ func (f *fakeRuns) Summary(context.Context, auth.Principal) (protocol.Summary, e
 func suspended(d protocol.Decision) func(*protocol.Run) error {
 	return func(r *protocol.Run) error {
 		if r.Status != protocol.StatusSuspended {
-			return protocol.Conflict("run %s does not wait for anybody: it is %s", r.ID, r.Status)
+			return protocol.Conflict("run %s does not wait for anybody: it is %s", r.ID, r.Status).WithHint("GET /runs/%s says how it stands", r.ID)
 		}
 		r.Placement = &protocol.RunPlace{Why: d.Comment}
 		return nil
@@ -183,7 +183,7 @@ func (f *fakeRuns) HandOut(ctx context.Context, p auth.Principal, id string, req
 	}
 	r, err := f.move(ctx, p, id, protocol.StatusRunning, func(r *protocol.Run) error {
 		if r.Status != protocol.StatusQueued {
-			return protocol.Conflict("run %s is %s", r.ID, r.Status)
+			return protocol.Conflict("run %s is %s", r.ID, r.Status).WithHint("GET /runs/%s says how it stands", r.ID)
 		}
 		return nil
 	})
@@ -196,7 +196,7 @@ func (f *fakeRuns) HandOut(ctx context.Context, p auth.Principal, id string, req
 func (f *fakeRuns) TakeBack(ctx context.Context, p auth.Principal, id string) error {
 	_, err := f.move(ctx, p, id, protocol.StatusQueued, func(r *protocol.Run) error {
 		if r.Status != protocol.StatusRunning {
-			return protocol.Conflict("run %s is %s", r.ID, r.Status)
+			return protocol.Conflict("run %s is %s", r.ID, r.Status).WithHint("GET /runs/%s says how it stands", r.ID)
 		}
 		return nil
 	})
@@ -300,7 +300,7 @@ func (f *fakeRuns) Diff(ctx context.Context, p auth.Principal, id string) (io.Re
 	if e := f.evidence[id]; e != nil && e.diff != nil {
 		return io.NopCloser(bytes.NewReader(e.diff)), nil
 	}
-	return nil, protocol.NotFound("run %s has no diff yet", id)
+	return nil, protocol.NotFound("run %s has no diff yet", id).WithHint("GET /runs/%s says how it stands", id)
 }
 
 // Follow says hello, and nothing more.

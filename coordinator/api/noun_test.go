@@ -43,6 +43,10 @@ func TestHarnessesOverHTTP(t *testing.T) {
 		t.Errorf("resolved harness (-want +got):\n%s", diff)
 	}
 	e.do("GET", "/harnesses/mine/1.0.0/instance", "").wants(http.StatusOK)
+	e.do("POST", "/harnesses", `{"kind":"command","id":"plain","version":"1","command":"x {{task}}"}`).wants(http.StatusCreated)
+	e.do("GET", "/harnesses/plain/1/instance", "").problem(http.StatusNotFound, protocol.CodeNotFound)
+	e.do("DELETE", "/harnesses/plain/versions/1", "").wants(http.StatusOK)
+	e.do("GET", "/harnesses/scripted", "").wants(http.StatusOK)
 	e.do("GET", "/harnesses/scripted/latest", "").wants(http.StatusOK)
 
 	// A pin without a digest could change what runs.

@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/protocol"
@@ -207,5 +208,5 @@ func (s *Server) notFound(c *call) error {
 	return (&protocol.Problem{
 		Status: http.StatusMethodNotAllowed, Code: protocol.CodeBadRequest,
 		Message: "this path does not take " + protocol.Clip(c.r.Method, 20),
-	}).WithData("allow", allowed)
+	}).WithData("allow", allowed).WithHint("it takes %s; GET /docs lists every route", strings.Join(allowed, ", "))
 }

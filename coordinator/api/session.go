@@ -63,7 +63,7 @@ func signedIn(answer protocol.Session, session *auth.Session) protocol.Session {
 
 func (s *Server) beginSession(c *call, req *protocol.SessionRequest) (protocol.Session, error) {
 	if s.cfg.Sessions == nil {
-		return protocol.Session{}, protocol.NotFound("this coordinator has no sessions")
+		return protocol.Session{}, protocol.NotFound("this coordinator has no sessions").WithHint("send an API key as the header Authorization: Bearer ak_...")
 	}
 	// So that no other site signs a browser in as somebody else.
 	if err := s.cfg.Auth.CheckOrigin(c.r, false); err != nil {

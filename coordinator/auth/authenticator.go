@@ -256,7 +256,8 @@ func (a *Authenticator) sameOrigin(r *http.Request) error {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		u, err := url.Parse(origin)
 		if err != nil || !a.isHost(r, u.Host) {
-			return protocol.Forbidden("a page of another origin may not use the development mode")
+			return protocol.Forbidden("a page of another origin may not use the development mode").
+				WithHint("use the coordinator's own page, or a program such as curl")
 		}
 	}
 	if a.cfg.AnyHost || localName(r.Host) {

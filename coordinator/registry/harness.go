@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -171,9 +172,15 @@ func (r *Registry) Harnesses(ctx context.Context, workspace string) ([]protocol.
 	return entries, err
 }
 
-// Versions lists the versions of a harness.
+// Versions lists the versions of a harness; of a built-in one that nobody has registered
+// the one that every runner has.
 func (r *Registry) Versions(ctx context.Context, workspace, id string) (protocol.Versions, error) {
-	return r.listVersions(ctx, harnesses, "harness", workspace, id)
+	versions, err := r.listVersions(ctx, harnesses, "harness", workspace, id)
+	var p *protocol.Problem
+	if spec := builtin(protocol.HarnessRef{ID: id, Version: protocol.Latest}); spec != nil && errors.As(err, &p) && p.Code == protocol.CodeNotFound {
+		return protocol.Versions{ID: id, Versions: []string{spec.Version}}, nil
+	}
+	return versions, err
 }
 
 // Instance is the instance that a version was registered as; a version that was
@@ -184,7 +191,8 @@ func (r *Registry) Instance(ctx context.Context, workspace, id, version string) 
 		return nil, r.unknown(err, "harness", id, version)
 	}
 	if d.Form != formInstance {
-		return nil, protocol.NotFound("harness %s@%s was registered as a spec, not as an instance of a template", d.ID, d.Version)
+		return nil, protocol.NotFound("harness %s@%s was registered as a spec, not as an instance of a template", d.ID, d.Version).
+			WithHint("GET /harnesses/%s/%s is the spec", d.ID, d.Version)
 	}
 	return decode[protocol.HarnessInstance](d)
 }

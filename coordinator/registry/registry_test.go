@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,10 +153,22 @@ func TestResolveBuiltin(t *testing.T) {
 			}
 		}
 	}
+	for _, id := range protocol.Adapters() {
+		if v, err := r.Versions(t.Context(), "w", id); err != nil || !slices.Equal(v.Versions, []string{BuiltinVersion}) {
+			t.Errorf("versions of %s: %+v, %v; want %s", id, v, err, BuiltinVersion)
+		}
+		var p *protocol.Problem
+		if _, err := r.Instance(t.Context(), "w", id, protocol.Latest); !errors.As(err, &p) || p.Status != 404 || !strings.Contains(p.Hint, "/harnesses/"+id+"/builtin") {
+			t.Errorf("%s as an instance: %v, want a 404 that names its spec", id, err)
+		}
+	}
 	// What a workspace registers under the same id is what it gets.
 	register(t, r, command("codex", "9.0.0", "my-codex {{task}}"))
 	if spec, err := r.Resolve(t.Context(), "w", protocol.HarnessRef{ID: "codex", Version: "latest"}); err != nil || spec.Command == "" {
 		t.Errorf("resolve a registered codex: %+v, %v", spec, err)
+	}
+	if v, err := r.Versions(t.Context(), "w", "codex"); err != nil || !slices.Equal(v.Versions, []string{"9.0.0"}) {
+		t.Errorf("versions of a registered codex: %+v, %v", v, err)
 	}
 	if spec, err := r.Resolve(t.Context(), "other", protocol.HarnessRef{ID: "codex", Version: "latest"}); err != nil || spec.Kind != "process" {
 		t.Errorf("resolve codex in another workspace: %+v, %v; want the built-in", spec, err)

@@ -102,6 +102,9 @@ func (s *shelf) put(ctx context.Context, what string, d store.Definition) (proto
 func (s *shelf) unknown(err error, what, id, version string) error {
 	id, version = protocol.Clip(id, 80), protocol.Clip(version, 80)
 	switch {
+	case errors.Is(err, errNoID) && what == "harness" && slices.Contains(protocol.Adapters(), id):
+		return protocol.NotFound("harness %q is built in, and this workspace has registered no version of it", id).
+			WithHint("GET /harnesses/%s/%s is what it resolves to", id, BuiltinVersion)
 	case errors.Is(err, errNoID):
 		return protocol.NotFound("no %s %q in this workspace", what, id).WithHint("%s", registerHint(what))
 	case errors.Is(err, store.ErrNotFound):

@@ -24,7 +24,8 @@ func (s *Service) Cancel(ctx context.Context, p auth.Principal, id string) (prot
 		if run.Error != nil && run.Error.Code == protocol.CodeCancelled {
 			return *run, nil // cancelling again is no mistake
 		}
-		return protocol.Run{}, protocol.Conflict("run %s has %s already", run.ID, run.Status)
+		return protocol.Run{}, protocol.Conflict("run %s has %s already", run.ID, run.Status).
+			WithHint("GET /runs/%s has what came of it", run.ID)
 	}
 	_, err = s.queue.Cancel(ctx, run.ID, "by "+p.Subject)
 	var state *lease.StateError
@@ -54,7 +55,8 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 		return protocol.Run{}, err
 	}
 	if run.Suspended == nil {
-		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision: it is %s", run.ID, run.Status)
+		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision: it is %s", run.ID, run.Status).
+			WithHint("a run that waits is suspended; GET /runs/%s/events says what has become of this one", run.ID)
 	}
 	asked := *run.Suspended
 	// Who decides has seen one question: another one, asked while they thought, is
@@ -96,7 +98,8 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 	}
 	var state *lease.StateError
 	if errors.As(err, &state) {
-		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision any more: it is %s", run.ID, state.State)
+		return protocol.Run{}, protocol.Conflict("run %s does not wait for a decision any more: it is %s", run.ID, state.State).
+			WithHint("GET /runs/%s/events says what happened meanwhile", run.ID)
 	}
 	if errors.Is(err, errOtherQuestion) {
 		return protocol.Run{}, protocol.Conflict("run %s does not wait for this decision any more", run.ID).

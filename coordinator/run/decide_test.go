@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -232,6 +233,9 @@ func TestP2_DecisionsInEachState(t *testing.T) {
 					run, err := o.do(w.s, t.Context(), bob, id)
 					if code(err) != o.want.code || run.Status != o.want.status {
 						t.Errorf("the run is %s, %v; want %s, %s", run.Status, err, o.want.status, o.want.code)
+					}
+					if p := new(protocol.Problem); errors.As(err, &p) && !strings.Contains(p.Hint, id) {
+						t.Errorf("%v has the hint %q, want a next step for %s", err, p.Hint, id)
 					}
 					after := w.story(id)
 					if err != nil && after != before {
