@@ -29,10 +29,7 @@ func (c *call) decode(v any) error {
 		return nil
 	}
 	if c.r.ContentLength > c.maxBody() {
-		// Answer before the body is on its way through; the rest of it would
-		// have to be read to use the connection again.
-		c.w.Header().Set("Connection", "close")
-		return c.tooLarge()
+		return c.refuseBody()
 	}
 	b := buffers.Get().(*buffer)
 	defer b.release()
@@ -45,9 +42,7 @@ func (c *call) decode(v any) error {
 		size = c.maxBody()
 		body = http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, size)
 	}
-	// The server sets the deadline anew for the next request.
-	deadline := time.Now().Add(bodyGrace + time.Duration(size/slowestBody)*time.Second)
-	if err := http.NewResponseController(c.w.ResponseWriter).SetReadDeadline(deadline); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := c.expectBody(size); err != nil {
 		return err
 	}
 	if _, err := b.ReadFrom(body); err != nil {
@@ -57,6 +52,7 @@ func (c *call) decode(v any) error {
 		}
 		var limit *http.MaxBytesError
 		if errors.As(err, &limit) {
+			c.passOver(c.maxBody())
 			return c.tooLarge()
 		}
 		return protocol.BadRequest("the body did not arrive whole: %s", err)
@@ -68,6 +64,42 @@ func (c *call) decode(v any) error {
 		return err
 	}
 	return decodeJSON(b.Bytes(), v)
+}
+
+// expectBody gives size bytes of the body their time to arrive. The server sets the
+// deadline anew for the next request.
+func (c *call) expectBody(size int64) error {
+	deadline := time.Now().Add(bodyGrace + time.Duration(size/slowestBody)*time.Second)
+	err := http.NewResponseController(c.w.ResponseWriter).SetReadDeadline(deadline)
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// refuseBody answers a body that is announced as too large. Many clients send all of
+// it before they read, and what they have not sent when the connection closes costs
+// them the answer: a body of up to twice what is allowed is read to its end, and
+// thrown away. One that waits to be asked for its body (Expect) is told at once.
+func (c *call) refuseBody() error {
+	most := 2 * c.maxBody()
+	if c.r.ContentLength > most || c.r.Header.Get("Expect") != "" {
+		c.w.Header().Set("Connection", "close")
+		return c.tooLarge()
+	}
+	if err := c.expectBody(c.r.ContentLength); err != nil {
+		return err
+	}
+	c.passOver(most)
+	return c.tooLarge()
+}
+
+// passOver reads up to most bytes of the body. What is left, or does not come, is the
+// client's loss.
+func (c *call) passOver(most int64) {
+	if n, err := io.Copy(io.Discard, io.LimitReader(c.r.Body, most)); err != nil || n == most {
+		c.w.Header().Set("Connection", "close")
+	}
 }
 
 // maxStranger bounds the body of somebody who has shown no credential, in bytes: a

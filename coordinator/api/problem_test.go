@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -127,8 +128,46 @@ func TestP15_BadInput(t *testing.T) {
 	}
 }
 
-// A body that is announced as too large is refused before it is sent, and one
-// that turns out to be too large is not read to its end.
+// A client that sends all of its body before it reads sees why it was refused, and one
+// that waits to be asked for it is not asked.
+func TestP15_LargeBodyIsAnswered(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, options{})
+	body := strings.Repeat("a", 20<<20)
+	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
+	for name, row := range map[string]struct{ head, body string }{
+		"announced": {fmt.Sprintf("Content-Length: %d\r\n", len(body)), body},
+		"chunked":   {"Transfer-Encoding: chunked\r\n", chunked},
+		"asks":      {fmt.Sprintf("Content-Length: %d\r\nExpect: 100-continue\r\n", len(body)), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if err := conn.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, "POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+row.head+"\r\n"+row.body); err != nil {
+				t.Fatalf("send all of it: %v", err)
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("read the answer: %v", err)
+			}
+			defer res.Body.Close()
+			var p protocol.Problem
+			if err := json.NewDecoder(res.Body).Decode(&p); err != nil || res.StatusCode != http.StatusRequestEntityTooLarge || p.Hint == "" {
+				t.Errorf("status %d, %+v, %v; want a 413 with a hint", res.StatusCode, p, err)
+			}
+		})
+	}
+}
+
+// A body that is announced as far too large is refused before it is sent, and one
+// that turns out to be is not read to its end.
 func TestP15_LargeBodyIsNotReadWhole(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, options{})
@@ -172,7 +211,7 @@ func TestP15_LargeBodyIsNotReadWhole(t *testing.T) {
 				t.Errorf("status %d, want 413", res.StatusCode)
 			}
 			conn.Close()
-			if n := <-sent; n > 2*protocol.MaxBodyBytes {
+			if n := <-sent; n > 3*protocol.MaxBodyBytes {
 				t.Errorf("the server let %d bytes in before it gave up", n)
 			}
 		})
