@@ -23,7 +23,7 @@ type call struct {
 	principal auth.Principal
 	// requestID names the request in its answer and in the log.
 	requestID string
-	// override replaces the route's status, if not 0.
+	// override replaces the route's status by its other one, if not 0.
 	override int
 }
 

@@ -31,7 +31,7 @@ func (s *Server) harnessRoutes() []route {
 		get("/harnesses/{id}/diff", "diffHarness", "Compare two versions", (*Server).diffHarness).action(auth.HarnessesRead).with(nameID{}, diffQuery{}),
 		get("/harnesses/{id}/{version}", "getHarnessVersion", "What a version resolves to", (*Server).harnessSpec).action(auth.HarnessesRead).with(nameVersion{}),
 		get("/harnesses/{id}/{version}/instance", "getHarnessInstance", "The instance that a version was registered as", (*Server).harnessInstance).action(auth.HarnessesRead).with(nameVersion{}),
-		create("/harnesses/{id}/pins", "pinHarness", "Register a version with other pins", (*Server).pinHarness).action(auth.HarnessesRegister).with(nameID{}),
+		create("/harnesses/{id}/pins", "pinHarness", "Register a version with other pins", (*Server).pinHarness).or(http.StatusOK).action(auth.HarnessesRegister).with(nameID{}),
 		put("/harnesses/{id}/versions/{version}/tags", "tagHarness", "Replace the tags of a version", (*Server).tagHarness).action(auth.HarnessesRegister).with(nameVersion{}),
 		// Who registered a version may delete it: the action is checked by hand.
 		deleting("/harnesses/{id}/versions/{version}", "deleteHarness", "Delete a version; runs that used it keep it", (*Server).deleteHarness).with(nameVersion{}),

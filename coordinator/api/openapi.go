@@ -158,6 +158,9 @@ func describe(r *openapi31.Reflector, rt route) error {
 	default:
 		oc.AddRespStructure("", openapi.WithHTTPStatus(rt.status), openapi.WithContentType(rt.media))
 	}
+	if rt.also != 0 {
+		oc.AddRespStructure(rt.answer, openapi.WithHTTPStatus(rt.also), openapi.WithContentType(mediaJSON))
+	}
 	oc.AddRespStructure(protocol.Problem{}, func(cu *openapi.ContentUnit) {
 		cu.IsDefault = true
 		cu.ContentType = mediaJSON
@@ -183,6 +186,8 @@ func noun(path string) string {
 	switch segment {
 	case "workspace", "agent":
 		return "runners"
+	case "internal":
+		return "keys"
 	case "healthz", "readyz", "metrics", "openapi.json", "docs":
 		return "operation"
 	}

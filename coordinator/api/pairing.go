@@ -26,7 +26,7 @@ func (s *Server) pairingRoutes() []route {
 		post("/pairings/lookup", "lookupPairing", "Find the request of a machine by the code that it shows", (*Server).lookupPairing).action(auth.RunnersRead),
 		postEmpty("/pairings/{id}/approve", "approvePairing", "Let a machine be a runner of your own", (*Server).approvePairing).action(auth.RunnersWrite).with(pairingID{}),
 		postEmpty("/pairings/{id}/deny", "denyPairing", "Refuse a machine", (*Server).denyPairing).action(auth.RunnersWrite).with(pairingID{}),
-		post("/pairings/{id}/redeem", "redeemPairing", "Become a runner, once approved (200), or learn that nobody has decided (202); needs no credential", (*Server).redeemPairing).open().with(pairingID{}),
+		post("/pairings/{id}/redeem", "redeemPairing", "Become a runner, once approved (200), or learn that nobody has decided (202); needs no credential", (*Server).redeemPairing).or(http.StatusAccepted).open().with(pairingID{}),
 		createEmpty("/pair-codes", "createPairCode", "Make a link that connects the machine on which it is opened", (*Server).createPairCode).action(auth.RunnersWrite),
 		get("/pair-codes/{id}", "getPairCode", "What has become of a pair code of yours", (*Server).getPairCode).action(auth.RunnersRead).with(pairCodeID{}),
 		postEmpty(link.NoncePath, "giveNonce", "A nonce for a device key to sign; needs no credential", (*Server).giveNonce).open(),

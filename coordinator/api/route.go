@@ -31,6 +31,8 @@ type route struct {
 	answer any
 	media  string
 	status int
+	// also is a second status that the same answer can have; 0: none.
+	also int
 	// list says that answer is a slice, which is never null.
 	list bool
 
@@ -154,6 +156,12 @@ func (rt route) action(a auth.Action) route {
 
 func (rt route) open() route {
 	rt.public = true
+	return rt
+}
+
+// or says that the answer can have another status.
+func (rt route) or(status int) route {
+	rt.also = status
 	return rt
 }
 

@@ -134,14 +134,16 @@ func (a *Acceptor) admit(r *http.Request) (Principal, error) {
 	}
 	if !offers(r, Subprotocol) {
 		return Principal{}, &RefusedError{Status: http.StatusUpgradeRequired, Code: "update_required",
-			Message: "this coordinator speaks " + Subprotocol + " only", MinVersion: a.cfg.MinVersion}
+			Message: "this coordinator speaks " + Subprotocol + " only", MinVersion: a.cfg.MinVersion,
+			Hint: "install a newer everdict on this machine; what is no runner has nothing to do at this route"}
 	}
 	a.mu.Lock()
 	draining := a.draining
 	a.mu.Unlock()
 	if draining != nil {
 		return Principal{}, &RefusedError{Status: http.StatusServiceUnavailable, Code: CodeDraining,
-			Message: orElse(draining.Message, "coordinator is going away"), RetryAfter: draining.RetryAfter}
+			Message: orElse(draining.Message, "coordinator is going away"), RetryAfter: draining.RetryAfter,
+			Hint: "connect again when it is back"}
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok || token == "" {
@@ -153,7 +155,7 @@ func (a *Acceptor) admit(r *http.Request) (Principal, error) {
 	if err != nil && !errors.As(err, &refused) {
 		a.log.Error("authenticate runner", "error", err)
 		err = &RefusedError{Status: http.StatusServiceUnavailable, Code: "unavailable",
-			Message: "the credential cannot be checked now", RetryAfter: time.Second}
+			Message: "the credential cannot be checked now", RetryAfter: time.Second, Hint: "try again"}
 	}
 	return who, err
 }

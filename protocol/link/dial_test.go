@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -240,9 +241,11 @@ func TestOldRunnerIsToldToUpdate(t *testing.T) {
 	req.Header.Set("Sec-WebSocket-Protocol", "everdict.link.v0")
 	resp, err := b.server.Client().Do(req)
 	noErr(t, "request", err)
+	var p problem
+	err = json.NewDecoder(resp.Body).Decode(&p)
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusUpgradeRequired {
-		t.Fatalf("unknown subprotocol: got %d, want 426", resp.StatusCode)
+	if err != nil || resp.StatusCode != http.StatusUpgradeRequired || p.Code != "update_required" || p.Hint == "" {
+		t.Fatalf("unknown subprotocol: got %d, %+v, %v; want 426 with a hint", resp.StatusCode, p, err)
 	}
 }
 
