@@ -41,7 +41,7 @@ func (s *Service) checkSecrets(ctx context.Context, p auth.Principal, h *protoco
 		if !errors.As(err, &kept) {
 			return own, err
 		}
-		return own, protocol.BadRequest("harness %s@%s %v", h.ID, h.Version, kept).WithHint("%s", kept.hint()).WithData("secrets", []string{kept.name})
+		return own, protocol.BadRequest("harness %s@%s %s", h.ID, h.Version, kept).WithHint("%s", kept.hint()).WithData("secrets", []string{kept.name})
 	}
 	missing, err := s.cfg.Secrets.Missing(ctx, of, refs)
 	if err != nil || len(missing) == 0 {
@@ -119,7 +119,7 @@ func (s *Service) secretEnv(ctx context.Context, l lease.Lease, sp *spec) (map[s
 		var kept *clusterSecretError
 		switch {
 		case errors.As(err, &kept):
-			f := secretFailure(fmt.Sprintf("harness %s@%s %v", h.ID, h.Version, kept))
+			f := secretFailure(fmt.Sprintf("harness %s@%s %s", h.ID, h.Version, kept))
 			f.Hint = kept.hint()
 			return nil, f
 		case errors.Is(err, secret.ErrNotFound):
