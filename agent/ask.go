@@ -57,15 +57,24 @@ func (a *asks) Listen(ctx context.Context) (socket string, stop func(), err erro
 
 // Answer implements executor.Asks.
 func (a *asks) Answer(ctx context.Context, line []byte) protocol.AskReply {
-	var q protocol.AskQuestion
-	if err := json.Unmarshal(line, &q); err != nil || q.Question == "" {
+	asked := question(line)
+	if asked == "" {
 		return protocol.AskReply{Error: `want one line {"question": "..."}`}
 	}
-	ans, err := a.put(ctx, q.Question)
+	ans, err := a.put(ctx, asked)
 	if err != nil {
 		return protocol.AskReply{Error: err.Error()}
 	}
 	return protocol.AskReply{Approved: &ans.Approved, Comment: ans.Comment}
+}
+
+// question is what a line of a job asks; empty: it asks nothing.
+func question(line []byte) string {
+	var q protocol.AskQuestion
+	if json.Unmarshal(line, &q) != nil {
+		return ""
+	}
+	return q.Question
 }
 
 // asker takes questions from a socket.
