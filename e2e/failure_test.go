@@ -54,12 +54,18 @@ func grows(t *testing.T, file string) {
 // busy machine may leave out some.
 func standsStill(t *testing.T, file string) {
 	t.Helper()
+	standsStillFor(t, file, 1500*time.Millisecond)
+}
+
+// standsStillFor is standsStill where it is known already that the writer is held.
+func standsStillFor(t *testing.T, file string, long time.Duration) {
+	t.Helper()
 	last, since := size(file), time.Now()
 	house.Eventually(t, file+" stands still", func() bool {
 		if now := size(file); now != last {
 			last, since = now, time.Now()
 		}
-		return time.Since(since) > 1500*time.Millisecond
+		return time.Since(since) > long
 	})
 }
 

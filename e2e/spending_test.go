@@ -110,16 +110,16 @@ func TestF12_NothingIsSpentAfterTheDeadline(t *testing.T) {
 			req := &protocol.RunRequest{
 				Harness: protocol.HarnessRef{ID: "claude-code", Version: protocol.Latest, Params: map[string]string{"bin": "./claude"}},
 				Case: protocol.Case{
-					ID: "c1", Image: debian, Task: "Spend", TimeoutSec: 5, // it covers the start of the program
+					ID: "c1", Image: debian, Task: "Spend", TimeoutSec: 2,
 					Env:     protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Path: source}},
 					Network: &protocol.Network{Mode: protocol.NetworkPublic},
 					// The container is there for a while after the stop: whoever was left in it would call.
-					Graders: []protocol.GraderSpec{{ID: "command", Config: []byte(`{"cmd":"sleep 3","metric":"late"}`)}},
+					Graders: []protocol.GraderSpec{{ID: "command", Config: []byte(`{"cmd":"sleep 2","metric":"late"}`)}},
 				},
 			}
 			run := h.Settled(h.Submit(req))
 			f := run.Failure
-			if f == nil || f.Reason != protocol.ReasonTimeout || f.Limit == nil || f.Limit.Configured != 5 || len(run.Scores) != 1 {
+			if f == nil || f.Reason != protocol.ReasonTimeout || f.Limit == nil || f.Limit.Configured != 2 || len(run.Scores) != 1 {
 				t.Fatalf("run: failure %+v, scores %+v; want a timeout, and grading", f, run.Scores)
 			}
 			var stopped time.Time

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/everdict/everdict/coordinator/fleet"
@@ -115,10 +115,12 @@ func clientset(c *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfigAndClient(c, &own)
 }
 
-// isStatus says whether an error is one of a Kubernetes API server.
+// isStatus says whether an error is one of a Kubernetes API server, in JSON or in the form
+// that the client asks it for (protobuf).
 func isStatus(_ *http.Response, body []byte, _ string) bool {
-	var s metav1.TypeMeta
-	return json.Unmarshal(body, &s) == nil && s.Kind == "Status" && s.APIVersion == "v1"
+	answer, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	_, ok := answer.(*metav1.Status)
+	return err == nil && ok
 }
 
 // access is how a cluster is reached.
