@@ -149,38 +149,37 @@ func (m *mortal) read(l *life, out io.Reader) {
 	close(l.over)
 }
 
-// do sends a call until some life of the coordinator answers it.
+// do sends a call to the present life of the coordinator.
 func (m *mortal) do(ctx context.Context, c call) reply {
 	if c.Op != "pull" { // a pull may wait for ever; everything else is answered
 		ctx = context.WithoutCancel(ctx)
 	}
-	for repeated := false; ; repeated = true {
-		m.mu.Lock()
-		l := m.cur
-		m.mu.Unlock()
-		ch := make(chan reply, 1)
-		l.mu.Lock()
-		l.waiting[c.ID] = ch
-		_ = l.enc.Encode(c) // a broken pipe is seen as the end of the life
-		l.mu.Unlock()
+	m.mu.Lock()
+	l := m.cur
+	m.mu.Unlock()
+	ch := make(chan reply, 1)
+	l.mu.Lock()
+	l.waiting[c.ID] = ch
+	_ = l.enc.Encode(c) // a broken pipe is seen as the end of the life
+	l.mu.Unlock()
+	select {
+	case r := <-ch:
+		return r
+	case <-l.over:
 		select {
-		case r := <-ch:
-			r.Repeated = repeated
+		case r := <-ch: // it was the last that it said
 			return r
-		case <-l.over:
-			select {
-			case r := <-ch: // it was the last that it said
-				r.Repeated = repeated
-				return r
-			default:
-			}
-		case <-ctx.Done():
-			return reply{Result: "none"}
+		default:
 		}
-		if ctx.Err() != nil {
-			return reply{Result: "none"}
+		if m.t.Failed() {
+			return reply{Result: "none", Error: "there may be no coordinator any more"}
 		}
+		if ctx.Err() == nil {
+			return reply{Result: "lost", Job: c.Job, Attempt: c.Attempt}
+		}
+	case <-ctx.Done():
 	}
+	return reply{Result: "none"}
 }
 
 // TestP4_KillMinusNine kills the coordinator at random moments under load. Clients repeat what was not answered. The history

@@ -31,14 +31,12 @@ type call struct {
 
 type reply struct {
 	ID      int64
-	Result  string // ok exists stale already unknown state settled stopping none
+	Result  string // ok exists stale already unknown state settled stopping none, or lost: the coordinator died over it
 	Job     string `json:",omitempty"`
 	Attempt int64  `json:",omitempty"`
 	Token   string `json:",omitempty"`
 	State   lease.State
-	// Repeated: the operation was sent more than once, because a coordinator died over it.
-	Repeated bool   `json:",omitempty"`
-	Error    string `json:",omitempty"`
+	Error   string `json:",omitempty"`
 }
 
 // perform carries out a call on a queue.
@@ -108,71 +106,91 @@ type jobState struct {
 	by       int64
 }
 
-// step says whether a job in state s may answer c with r, and what it is then. A repeated operation may have happened at its
-// first sending, and be answered by what that made of the job.
-func step(s jobState, c call, r reply) (bool, jobState) {
-	holds := s.known && s.state == lease.Leased && s.attempt == r.Attempt
-	refused := func() bool {
-		if s.known && s.state == lease.Settled && s.by == r.Attempt {
-			return r.Result == "already"
+// step returns what a job in state s may be after c was answered with r; nothing if it cannot have been answered so. An
+// operation whose answer was lost may have had any of its effects, or none.
+func step(s jobState, c call, r reply) []jobState {
+	lost := r.Result == "lost"
+	var next []jobState
+	if lost {
+		next = append(next, s)
+	}
+	may := func(result string, after jobState) {
+		if lost || r.Result == result {
+			next = append(next, after)
 		}
-		return r.Result == "stale"
+	}
+	settled := func(by int64) jobState {
+		after := s
+		after.state, after.stopping, after.by = lease.Settled, false, by
+		return after
+	}
+	holds := s.known && s.state == lease.Leased && s.attempt == r.Attempt
+	refused := "stale"
+	if s.known && s.state == lease.Settled && s.by == r.Attempt {
+		refused = "already"
 	}
 	switch c.Op {
 	case "enqueue":
 		if s.known {
-			return r.Result == "exists", s
+			may("exists", s)
+		} else {
+			may("ok", jobState{known: true})
 		}
-		return r.Result == "ok" || (r.Repeated && r.Result == "exists"), jobState{known: true}
 	case "pull":
-		ok := s.known && s.state == lease.Queued && r.Attempt == s.attempt+1
-		return ok, jobState{known: true, state: lease.Leased, attempt: r.Attempt}
+		if s.known && s.state == lease.Queued && r.Attempt == s.attempt+1 {
+			may("ok", jobState{known: true, state: lease.Leased, attempt: r.Attempt})
+		}
 	case "start":
 		if holds {
-			return r.Result == "ok", s
+			may("ok", s)
+		} else {
+			may(refused, s)
 		}
-		return refused(), s
 	case "settle":
 		if holds {
-			s.state, s.by = lease.Settled, r.Attempt
-			return r.Result == "ok" || (r.Repeated && r.Result == "already"), s
+			may("ok", settled(r.Attempt))
+		} else {
+			may(refused, s)
 		}
-		return refused(), s
 	case "return":
-		if !holds {
-			return refused(), s
+		switch {
+		case !holds:
+			may(refused, s)
+		case s.stopping:
+			may("settled", settled(0))
+		default:
+			may("ok", jobState{known: true, attempt: s.attempt})
 		}
-		want := "ok"
-		s.state = lease.Queued
-		if s.stopping {
-			s.state, s.by, want = lease.Settled, 0, "settled"
-		}
-		s.stopping = false
-		return r.Result == want || (r.Repeated && r.Result == "stale"), s
 	case "cancel":
 		switch {
 		case !s.known:
-			return r.Result == "unknown", s
+			may("unknown", s)
 		case s.state == lease.Settled:
-			return r.Result == "state", s
-		case s.state == lease.Leased && r.Result == "stopping":
-			s.stopping = true
-			return true, s
+			may("state", s)
+		case s.state == lease.Leased:
+			// It settles at once if its holder has not been heard of since the coordinator started.
+			stopping := s
+			stopping.stopping = true
+			may("stopping", stopping)
+			may("settled", settled(0))
+		default:
+			// A pull may have leased it, whose answer was lost, and which is answered with another job when it is repeated.
+			unseen := settled(0)
+			unseen.attempt++
+			may("settled", settled(0))
+			may("settled", unseen)
 		}
-		// A leased job settles at once if its holder has not been heard of since the coordinator started.
-		ok := r.Result == "settled" && (s.state == lease.Queued || r.Repeated || s.state == lease.Leased)
-		s.state, s.by = lease.Settled, 0
-		return ok || (r.Repeated && r.Result == "state"), s
 	case "get":
 		if !s.known {
-			return r.Result == "unknown", s
+			may("unknown", s)
+		} else if r.State == s.state && r.Attempt == s.attempt {
+			may("ok", s)
 		}
-		return r.Result == "ok" && r.State == s.state && r.Attempt == s.attempt, s
 	}
-	return false, s
+	return next
 }
 
-var jobModel = porcupine.Model{
+var specification = porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		byJob := make(map[string][]porcupine.Operation)
 		for _, op := range history {
@@ -181,13 +199,18 @@ var jobModel = porcupine.Model{
 		}
 		return slices.Collect(maps.Values(byJob))
 	},
-	Init: func() any { return jobState{} },
-	Step: func(s, in, out any) (bool, any) {
-		ok, next := step(s.(jobState), in.(call), out.(reply))
-		return ok, next
+	Init: func() []any { return []any{jobState{}} },
+	Step: func(s, in, out any) []any {
+		var next []any
+		for _, after := range step(s.(jobState), in.(call), out.(reply)) {
+			next = append(next, after)
+		}
+		return next
 	},
 	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
 }
+
+var jobModel = specification.ToModel()
 
 // drive has submitters and workers use a queue through do until every job has settled, and returns the history.
 func drive(t *testing.T, jobs, submitters, workers int, do func(ctx context.Context, c call) reply) []porcupine.Operation {
@@ -199,13 +222,17 @@ func drive(t *testing.T, jobs, submitters, workers int, do func(ctx context.Cont
 	ctx, finish := context.WithCancel(t.Context())
 	defer finish()
 	begin := time.Now()
-	run := func(client int, c call) reply {
+	send := func(client int, c call) reply {
 		c.ID = ids.Add(1)
 		called := time.Since(begin)
 		r := do(ctx, c)
+		for c.Op == "pull" && r.Result == "lost" { // its request id makes it one operation, however often it is sent
+			r = do(ctx, c)
+		}
 		returned := time.Since(begin)
 		if r.Error != "" {
 			t.Errorf("%+v: %s", c, r.Error)
+			finish()
 		}
 		if r.Result == "none" { // a wait that ended, or the end of the test: nothing was said
 			return r
@@ -220,6 +247,13 @@ func drive(t *testing.T, jobs, submitters, workers int, do func(ctx context.Cont
 			finish()
 		}
 		return r
+	}
+	run := func(client int, c call) reply {
+		for {
+			if r := send(client, c); r.Result != "lost" {
+				return r
+			}
+		}
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -249,13 +283,12 @@ func drive(t *testing.T, jobs, submitters, workers int, do func(ctx context.Cont
 				if held.Result != "ok" {
 					continue
 				}
-				act := func(op string, r reply) reply {
+				act := func(op string, r reply) {
 					got := run(client, call{Op: op, Job: r.Job, Attempt: r.Attempt, Token: r.Token})
-					if got.Repeated && got.Result == "stale" {
+					if got.Result == "stale" {
 						// A return that settled a cancelled job may have been answered to nobody.
 						run(client, call{Op: "get", Job: r.Job})
 					}
-					return got
 				}
 				act("start", held)
 				if before.Job != "" && rnd.IntN(3) == 0 {
