@@ -131,7 +131,7 @@ func (o *owner) next(tx *sqlite.Tx, h *home, n int) ([]Waiting, error) {
 	memoryMB, cpu := h.memory(), h.cpu()
 	for i := 0; i < len(all) && left > 0; i++ {
 		need := &all[i].Requirements
-		if over(memoryMB, need.MemoryMB, h.limit.MemoryMB) || over(cpu, need.CPU, h.limit.CPU) {
+		if Over(memoryMB, need.MemoryMB, h.limit.MemoryMB) || Over(cpu, need.CPU, h.limit.CPU) {
 			continue
 		}
 		memoryMB, cpu = memoryMB+need.MemoryMB, cpu+need.CPU
@@ -151,8 +151,9 @@ func (o *owner) next(tx *sqlite.Tx, h *home, n int) ([]Waiting, error) {
 	return first, nil
 }
 
-// over says whether a budget, 0 for none, has no room for so much more beside what is in use.
-func over(use, more, budget int64) bool { return budget > 0 && more > 0 && use+more > budget }
+// Over says whether a budget of a [Limit], 0 for none, has no room for so much more beside what is in use. What declares
+// nothing always has room.
+func Over(use, more, budget int64) bool { return budget > 0 && more > 0 && use+more > budget }
 
 // loadWindow reads the first queued jobs of a lane, without payloads.
 func loadWindow(tx *sqlite.Tx, lane int64, n int) ([]entry, error) {

@@ -68,10 +68,10 @@ func (h *home) admits(l *lane) verdict {
 	if h.limit.MaxConcurrent > 0 && len(h.live) >= h.limit.MaxConcurrent {
 		return slotsInUse
 	}
-	if b := h.limit.MemoryMB; b > 0 && over(h.memory(), l.key.memoryMB, b) {
+	if b := h.limit.MemoryMB; b > 0 && Over(h.memory(), l.key.memoryMB, b) {
 		return budgetInUse
 	}
-	if b := h.limit.CPU; b > 0 && over(h.cpu(), l.key.cpu, b) {
+	if b := h.limit.CPU; b > 0 && Over(h.cpu(), l.key.cpu, b) {
 		return coresInUse
 	}
 	return fits

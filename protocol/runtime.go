@@ -160,10 +160,14 @@ func (s *RuntimeSpec) SecretBindings() iter.Seq[SecretBinding] {
 // Limits are what the pool takes at a time.
 func (s *RuntimeSpec) Limits() PoolLimits {
 	l := PoolLimits{MaxConcurrent: DefaultPoolConcurrent}
-	for limit, said := range map[*int]*int{&l.MaxConcurrent: s.MaxConcurrent, &l.MemoryBudgetMB: s.MemoryBudgetMB, &l.CPUBudget: s.CPUBudget} {
-		if said != nil {
-			*limit = *said
-		}
+	if s.MaxConcurrent != nil {
+		l.MaxConcurrent = *s.MaxConcurrent
+	}
+	if s.MemoryBudgetMB != nil {
+		l.MemoryBudgetMB = *s.MemoryBudgetMB
+	}
+	if s.CPUBudget != nil {
+		l.CPUBudget = *s.CPUBudget
 	}
 	return l
 }

@@ -124,15 +124,13 @@ func (a *amount) add(b amount) { a.memoryMB, a.cpu = a.memoryMB+b.memoryMB, a.cp
 
 // within says whether the budgets of a pool have room for it when nothing else is there.
 func (a amount) within(l lease.Limit) bool {
-	return (l.MemoryMB <= 0 || a.memoryMB <= l.MemoryMB) && (l.CPU <= 0 || a.cpu <= l.CPU)
+	return !lease.Over(0, a.memoryMB, l.MemoryMB) && !lease.Over(0, a.cpu, l.CPU)
 }
 
 // lacks says which budgets of the pool have no room now for so much more.
 func (l *look) lacks(a amount) (memory, cpu bool) {
 	use := &l.demand.Use
-	memory = a.memoryMB > 0 && use.Limit.MemoryMB > 0 && use.MemoryMB+l.promised.memoryMB+a.memoryMB > use.Limit.MemoryMB
-	cpu = a.cpu > 0 && use.Limit.CPU > 0 && use.CPU+l.promised.cpu+a.cpu > use.Limit.CPU
-	return memory, cpu
+	return lease.Over(use.MemoryMB+l.promised.memoryMB, a.memoryMB, use.Limit.MemoryMB), lease.Over(use.CPU+l.promised.cpu, a.cpu, use.Limit.CPU)
 }
 
 // order is what the cluster is asked for; it settles the note of w. size is that of its
