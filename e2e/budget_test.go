@@ -44,7 +44,7 @@ func burn(t *testing.T, image string) {
 	for _, id := range ids {
 		h.Running(id)
 		house.Eventually(t, id+" burns", func() bool {
-			log, err := h.Client.Log(ctx, id, "")
+			log, err := h.Client.Log(ctx, id, protocol.LogQuery{})
 			return err == nil && log.Bytes > 0
 		})
 	}

@@ -193,7 +193,7 @@ func TestP3_F1_ContainerFreezesWithItsLease(t *testing.T) {
 	id := h.Submit(inImage(busybox, "run while [ ! -e enough ]; do echo x; sleep 0.05; done"))
 	h.Running(id)
 	logged := func() int64 {
-		run, err := h.Client.Log(context.Background(), id, "")
+		run, err := h.Client.Log(context.Background(), id, protocol.LogQuery{})
 		if err != nil {
 			return 0
 		}
@@ -228,7 +228,7 @@ func TestF22_P10_ReadOnlyTreesAndLinksOut(t *testing.T) {
 		if run.Status != protocol.StatusSucceeded {
 			t.Fatalf("run: got %s %+v", run.Status, run.Failure)
 		}
-		body, err := h.Client.Diff(context.Background(), run.ID)
+		body, err := h.Client.Diff(context.Background(), run.ID, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,7 +121,7 @@ func TestF10_F3_P2_P3_LinkLostDuringAJob(t *testing.T) {
 	dir := t.TempDir()
 	mine := filepath.Join(dir, "ticks")
 	// Each attempt writes a file of its own, named by the attempt.
-	id := h.Submit(house.Scripted(`run f=` + mine + `.$EVERDICT_ATTEMPT; while [ ! -e ` + mine + `.enough ]; do echo x >> $f; sleep 0.05; done`))
+	id := h.Submit(house.Scripted(`run echo this is $EVERDICT_ATTEMPT; f=` + mine + `.$EVERDICT_ATTEMPT; while [ ! -e ` + mine + `.enough ]; do echo x >> $f; sleep 0.05; done`))
 	h.Running(id)
 	one := mine + "." + id + ".1"
 	grows(t, one)
@@ -146,6 +147,16 @@ func TestF10_F3_P2_P3_LinkLostDuringAJob(t *testing.T) {
 	})
 	if now := h.Run(id); now.Status != run.Status || now.Attempt != run.Attempt {
 		t.Errorf("the late result changed the record: %s at attempt %d", now.Status, now.Attempt)
+	}
+	for attempt, want := range []string{"this is " + id + ".2\n", "this is " + id + ".1\n", "this is " + id + ".2\n"} {
+		body, err := h.Client.RawLog(t.Context(), id, protocol.LogQuery{Attempt: int64(attempt)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := io.ReadAll(body)
+		if err := errors.Join(err, body.Close()); err != nil || !strings.Contains(string(log), want) {
+			t.Errorf("the log of attempt %d: %q, %v; want one with %q", attempt, log, err, want)
+		}
 	}
 	if now := size(one); now != stood {
 		t.Errorf("the first attempt took another step (%d bytes) after it had been superseded", now-stood)
@@ -494,7 +505,7 @@ func TestP8_RetriesOnlyWhatARetryCanHelp(t *testing.T) {
 		t.Errorf("a timeout: got attempt %d and verdict %v, want one attempt and none", run.Attempt, run.Verdict)
 	}
 	told := 0
-	for ev, err := range h.Client.Trace(t.Context(), run.ID) {
+	for ev, err := range h.Client.Trace(t.Context(), run.ID, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

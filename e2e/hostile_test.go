@@ -153,7 +153,7 @@ func TestP2_RunnerCannotSpeakForAnothersAttempt(t *testing.T) {
 	if run := h.Settled(victimID); run.Status != protocol.StatusSucceeded || run.Provenance.Runner != honest.ID {
 		t.Errorf("the other's run: %s on %+v, want succeeded on %s", run.Status, run.Provenance, honest.ID)
 	}
-	log, err := h.Client.Log(t.Context(), victimID, "")
+	log, err := h.Client.Log(t.Context(), victimID, protocol.LogQuery{})
 	if err != nil || !strings.Contains(log.Text, "the last line") {
 		t.Errorf("the other's log: %q, %v; want its last line", log.Text, err)
 	}

@@ -34,7 +34,7 @@ func TestMainPath(t *testing.T) {
 	if len(run.Result.Trace) == 0 {
 		t.Error("the result has no trace")
 	}
-	body, err := h.Client.Diff(context.Background(), id)
+	body, err := h.Client.Diff(context.Background(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

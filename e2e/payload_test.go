@@ -141,7 +141,7 @@ func TestPayloadDelivers(t *testing.T) {
 		t.Errorf("the run is %s, attempt %d: %+v", r.Status, r.Attempt, r.Failure)
 	}
 	said := false
-	for event, err := range h.Client.Trace(t.Context(), run) {
+	for event, err := range h.Client.Trace(t.Context(), run, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestPayloadIsCancelled(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	house.Eventually(t, "its runner is there", func() bool {
-		for _, err := range h.Client.Trace(t.Context(), run) {
+		for _, err := range h.Client.Trace(t.Context(), run, 0) {
 			return err == nil
 		}
 		return false

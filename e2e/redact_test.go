@@ -240,7 +240,7 @@ func checkMasked(t *testing.T, h *house.House, id string) {
 	if len(res.Scores) == 0 || !strings.Contains(res.Scores[0].Detail, "KEY=[redacted:ANTHROPIC_API_KEY]") {
 		t.Errorf("scores: got %+v", res.Scores)
 	}
-	rc, err := h.Client.Diff(context.Background(), id)
+	rc, err := h.Client.Diff(context.Background(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func checkMasked(t *testing.T, h *house.House, id string) {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
 	var said []string
-	for ev, err := range h.Client.Trace(context.Background(), id) {
+	for ev, err := range h.Client.Trace(context.Background(), id, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func TestF27_P12_TheJobCannotSeeTheRunnersToken(t *testing.T) {
 			if run := h.Settled(id); run.Status != protocol.StatusSucceeded {
 				t.Fatalf("run: got %s %+v", run.Status, run.Failure)
 			}
-			diff, err := h.Client.Diff(context.Background(), id)
+			diff, err := h.Client.Diff(context.Background(), id, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

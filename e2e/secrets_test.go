@@ -220,7 +220,7 @@ func TestP12_F26_TheValuesOfSecretsStayWithTheJob(t *testing.T) {
 // files with them are in the diff with markers or not at all.
 func provesIt(t *testing.T, h *house.House, id string) {
 	t.Helper()
-	rc, err := h.Client.Diff(context.Background(), id)
+	rc, err := h.Client.Diff(context.Background(), id, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

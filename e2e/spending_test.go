@@ -123,7 +123,7 @@ func TestF12_NothingIsSpentAfterTheDeadline(t *testing.T) {
 				t.Fatalf("run: failure %+v, scores %+v; want a timeout, and grading", f, run.Scores)
 			}
 			var stopped time.Time
-			for ev, err := range h.Client.Trace(context.Background(), run.ID) {
+			for ev, err := range h.Client.Trace(context.Background(), run.ID, 0) {
 				if err != nil {
 					t.Fatal(err)
 				}

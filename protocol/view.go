@@ -4,6 +4,8 @@ import "encoding/json"
 
 // LogQuery selects a part of a run's log.
 type LogQuery struct {
+	// Attempt is whose log it is; 0: that of the newest.
+	Attempt int64
 	// Stream is stdout, stderr or empty for both.
 	Stream string
 	// Offset is the first byte wanted, of the stream as stored.
@@ -17,6 +19,8 @@ type LogQuery struct {
 
 // LogSearch looks for a text in a run's log, from Offset on.
 type LogSearch struct {
+	// Attempt is whose log is searched; 0: that of the newest.
+	Attempt      int64
 	Stream, Text string
 	// Case says that a and A differ.
 	Case   bool
@@ -77,6 +81,16 @@ type TracePage struct {
 	Total int64 `json:"total"`
 	// SealedAt is when the trace was complete; nil while the run goes on.
 	SealedAt *Time `json:"sealedAt,omitempty"`
+}
+
+// TraceQuery says which part of a run's trace is wanted.
+type TraceQuery struct {
+	// Attempt is whose trace it is; 0: that of the newest.
+	Attempt int64
+	// Cursor is where the part begins: Next of the page before, or empty.
+	Cursor string
+	// Limit is how many events are wanted, at least 1.
+	Limit int
 }
 
 // Trajectory is the answer of GET /runs/{id}/trajectory.

@@ -26,6 +26,13 @@ const (
 	tracePage = 1000
 )
 
+// attemptQuery picks the attempt whose evidence is meant.
+type attemptQuery struct {
+	Attempt int64 `query:"attempt" minimum:"1" description:"the attempt whose evidence is meant, also one that was superseded; without it, the newest"`
+}
+
+func (q *query) attempt() int64 { return q.number("attempt", 1, 1<<53) }
+
 type logsQuery struct {
 	Stream string `query:"stream" enum:"stdout,stderr" description:"one stream; without it, both as they came"`
 	Raw    bool   `query:"raw" description:"the bytes as they were written, as text/plain"`
@@ -53,17 +60,17 @@ type traceQuery struct {
 func (s *Server) evidenceRoutes() []route {
 	return []route{
 		stream("/runs/{id}/logs", "getRunLogs", "A run's log, as a view or with raw=1 as bytes", mediaJSON, (*Server).runLogs).
-			action(auth.RunsRead).with(runID{}, logsQuery{}).shows(protocol.LogView{}),
+			action(auth.RunsRead).with(runID{}, attemptQuery{}, logsQuery{}).shows(protocol.LogView{}),
 		get("/runs/{id}/logs/search", "searchRunLogs", "Find a text in a run's log", (*Server).searchLogs).
-			action(auth.RunsRead).with(runID{}, logSearchQuery{}),
+			action(auth.RunsRead).with(runID{}, attemptQuery{}, logSearchQuery{}),
 		stream("/runs/{id}/trace", "getRunTrace", "What happened in a run, step by step", mediaJSON, (*Server).runTrace).
-			action(auth.RunsRead).with(runID{}, traceQuery{}).shows([]protocol.TraceEvent{}),
+			action(auth.RunsRead).with(runID{}, attemptQuery{}, traceQuery{}).shows([]protocol.TraceEvent{}),
 		stream("/runs/{id}/trajectory", "getRunTrajectory", "A whole, sealed trace", mediaJSON, (*Server).runTrajectory).
 			action(auth.RunsRead).with(runID{}).shows(protocol.Trajectory{}),
 		stream("/runs/{id}/trajectory/live", "getRunLiveTrajectory", "All of a trace that is there so far", mediaJSON, (*Server).runLiveTrajectory).
 			action(auth.RunsRead).with(runID{}).shows(protocol.LiveTrajectory{}),
 		stream("/runs/{id}/diff", "getRunDiff", "What a run changed, as git apply takes it", mediaDiff, (*Server).runDiff).
-			action(auth.RunsRead).with(runID{}),
+			action(auth.RunsRead).with(runID{}, attemptQuery{}),
 	}
 }
 
@@ -77,11 +84,12 @@ func (s *Server) runLogs(c *call) error {
 	q := c.query()
 	raw := q.bool("raw")
 	lq := protocol.LogQuery{
-		Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
-		Offset: q.number("offset", 0, 1<<62),
-		Tail:   q.number("tail", 1, 1<<62),
-		Limit:  q.number("limit", 1, logTail),
-		Before: q.number("before", 1, 1<<62),
+		Attempt: q.attempt(),
+		Stream:  q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
+		Offset:  q.number("offset", 0, 1<<62),
+		Tail:    q.number("tail", 1, 1<<62),
+		Limit:   q.number("limit", 1, logTail),
+		Before:  q.number("before", 1, 1<<62),
 	}
 	colors := q.bool("colors")
 	if lq.Before > 0 && lq.Limit == 0 {
@@ -120,7 +128,7 @@ func (s *Server) runLogs(c *call) error {
 func (s *Server) searchLogs(c *call) (protocol.LogMatches, error) {
 	q := c.query()
 	search := protocol.LogSearch{
-		Text: q.get("q"), Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
+		Attempt: q.attempt(), Text: q.get("q"), Stream: q.oneOf("stream", protocol.StreamStdout, protocol.StreamStderr),
 		Offset: q.number("offset", 0, 1<<62), Limit: int(q.number("limit", 1, protocol.MaxListed)),
 	}
 	if exact := q.bool("case"); exact != nil {
@@ -162,7 +170,12 @@ func (c *call) copy(body io.ReadCloser) error {
 }
 
 func (s *Server) runDiff(c *call) error {
-	body, err := s.cfg.Runs.Diff(c.r.Context(), c.principal, c.path("id"))
+	q := c.query()
+	attempt := q.attempt()
+	if err := q.err(); err != nil {
+		return err
+	}
+	body, err := s.cfg.Runs.Diff(c.r.Context(), c.principal, c.path("id"), attempt)
 	if err != nil {
 		return err
 	}
@@ -173,18 +186,16 @@ func (s *Server) runDiff(c *call) error {
 func (s *Server) runTrace(c *call) error {
 	q := c.query()
 	format := q.oneOf("format", "json", "jsonl")
-	limit := int(q.number("limit", 1, protocol.MaxListed))
+	tq := protocol.TraceQuery{Attempt: q.attempt(), Cursor: q.get("cursor"), Limit: int(q.number("limit", 1, protocol.MaxListed))}
 	if err := q.err(); err != nil {
 		return err
 	}
 	lines := format == "jsonl" || format == "" && wants(c.r, mediaLines)
-	if lines && limit == 0 {
-		return s.traceLines(c, q.get("cursor"))
+	if lines && tq.Limit == 0 {
+		return s.traceLines(c, tq)
 	}
-	if limit == 0 {
-		limit = tracePage
-	}
-	page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), q.get("cursor"), limit)
+	tq.Limit = cmp.Or(tq.Limit, tracePage)
+	page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), tq)
 	if err != nil {
 		return badCursor(err)
 	}
@@ -198,8 +209,8 @@ func (s *Server) runTrace(c *call) error {
 }
 
 // traceLines sends a whole trace, page by page.
-func (s *Server) traceLines(c *call, cursor string) error {
-	return s.eachPage(c, cursor, func(page protocol.TracePage, first bool) error {
+func (s *Server) traceLines(c *call, from protocol.TraceQuery) error {
+	return s.eachPage(c, from, func(page protocol.TracePage, first bool) error {
 		if first {
 			c.w.Header().Set("Content-Type", mediaLines)
 		}
@@ -231,20 +242,21 @@ func (c *call) unlessGone(err error) error {
 	return err
 }
 
-// eachPage reads a trace from cursor to its end so far.
-func (s *Server) eachPage(c *call, cursor string, fn func(page protocol.TracePage, first bool) error) error {
+// eachPage reads a trace from a place on to its end so far.
+func (s *Server) eachPage(c *call, q protocol.TraceQuery, fn func(page protocol.TracePage, first bool) error) error {
+	q.Limit = tracePage
 	for first := true; ; first = false {
-		page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), cursor, tracePage)
+		page, err := s.cfg.Runs.Trace(c.r.Context(), c.principal, c.path("id"), q)
 		if err != nil {
 			return badCursor(err)
 		}
 		if err := fn(page, first); err != nil {
 			return err
 		}
-		if page.Next == "" || page.Next == cursor || len(page.Events) == 0 || c.r.Context().Err() != nil {
+		if page.Next == "" || page.Next == q.Cursor || len(page.Events) == 0 || c.r.Context().Err() != nil {
 			return nil
 		}
-		cursor = page.Next
+		q.Cursor = page.Next
 	}
 }
 
@@ -279,7 +291,7 @@ func (s *Server) runLiveTrajectory(c *call) error {
 // streams them: a trace may be larger than what should be in memory at once.
 func (s *Server) wholeTrace(c *call, head func(first protocol.TracePage) (string, error)) error {
 	started := false
-	err := s.eachPage(c, "", func(page protocol.TracePage, first bool) error {
+	err := s.eachPage(c, protocol.TraceQuery{}, func(page protocol.TracePage, first bool) error {
 		b := buffers.Get().(*buffer)
 		defer b.release()
 		if first {

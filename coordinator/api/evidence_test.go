@@ -353,6 +353,6 @@ func TestBrokenEvidenceCutsTheAnswer(t *testing.T) {
 
 type brokenDiff struct{ api.Runs }
 
-func (brokenDiff) Diff(context.Context, auth.Principal, string) (io.ReadCloser, error) {
+func (brokenDiff) Diff(context.Context, auth.Principal, string, int64) (io.ReadCloser, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader(strings.Repeat("+line\n", 10_000)), iotest.ErrReader(errors.New("disk is gone")))), nil
 }

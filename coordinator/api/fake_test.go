@@ -267,14 +267,14 @@ func (f *fakeRuns) SearchLog(ctx context.Context, p auth.Principal, id string, q
 	return found, nil
 }
 
-func (f *fakeRuns) Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error) {
+func (f *fakeRuns) Trace(ctx context.Context, p auth.Principal, id string, q protocol.TraceQuery) (protocol.TracePage, error) {
 	run, err := f.Get(ctx, p, id)
 	if err != nil {
 		return protocol.TracePage{}, err
 	}
 	from := 0
-	if cursor != "" {
-		if from, err = strconv.Atoi(cursor); err != nil {
+	if q.Cursor != "" {
+		if from, err = strconv.Atoi(q.Cursor); err != nil {
 			return protocol.TracePage{}, store.ErrBadCursor
 		}
 	}
@@ -282,7 +282,7 @@ func (f *fakeRuns) Trace(ctx context.Context, p auth.Principal, id, cursor strin
 	defer f.mu.Unlock()
 	page := protocol.TracePage{Status: run.Status}
 	if e := f.evidence[id]; e != nil {
-		to := min(from+limit, len(e.events))
+		to := min(from+q.Limit, len(e.events))
 		page.Events, page.Total, page.SealedAt = e.events[from:to], int64(len(e.events)), e.sealed
 		if to < len(e.events) {
 			page.Next = strconv.Itoa(to)
@@ -291,7 +291,7 @@ func (f *fakeRuns) Trace(ctx context.Context, p auth.Principal, id, cursor strin
 	return page, nil
 }
 
-func (f *fakeRuns) Diff(ctx context.Context, p auth.Principal, id string) (io.ReadCloser, error) {
+func (f *fakeRuns) Diff(ctx context.Context, p auth.Principal, id string, attempt int64) (io.ReadCloser, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err
 	}

@@ -50,9 +50,9 @@ type Runs interface {
 	// SearchLog looks for a text in a run's log.
 	SearchLog(ctx context.Context, p auth.Principal, id string, q protocol.LogSearch) (protocol.LogMatches, error)
 	// Trace is at most limit events after cursor, which is empty at the start.
-	Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error)
+	Trace(ctx context.Context, p auth.Principal, id string, q protocol.TraceQuery) (protocol.TracePage, error)
 	// Diff opens what the run changed; a run without a snapshot is a 404.
-	Diff(ctx context.Context, p auth.Principal, id string) (io.ReadCloser, error)
+	Diff(ctx context.Context, p auth.Principal, id string, attempt int64) (io.ReadCloser, error)
 	// Live sends what happens to a run, from q.After on, as it happens, and
 	// ends with an event of the kind end. The channel closes after that, when
 	// ctx ends, or when the reader is too slow: it then resumes by the last id.

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,12 +68,24 @@ func event(rec evidence.TraceRecord) protocol.TraceEvent {
 	return protocol.TraceEvent{Kind: protocol.EventError, Message: "[trace] " + rec.Bad}
 }
 
-// attempt opens the evidence of the run's newest attempt; nil when there is none.
-func (s *Service) attempt(r *protocol.Run) (*evidence.Attempt, error) {
-	if r.Attempt == 0 {
-		return nil, nil
+// attempt opens the evidence of one of the run's attempts, 0 being the newest, and
+// says which it is; nil when there is none yet.
+func (s *Service) attempt(r *protocol.Run, wanted int64) (*evidence.Attempt, int64, error) {
+	n, err := attemptOf(r, wanted)
+	if err != nil || n == 0 {
+		return nil, n, err
 	}
-	return s.cfg.Evidence.Attempt(r.ID, r.Attempt)
+	a, err := s.cfg.Evidence.Attempt(r.ID, n)
+	return a, n, err
+}
+
+// attemptOf is the attempt that is wanted, 0 being the newest; 0 when there is none yet.
+func attemptOf(r *protocol.Run, wanted int64) (int64, error) {
+	if wanted > r.Attempt {
+		return 0, protocol.NotFound("run %s has no attempt %d: the newest is %d", r.ID, wanted, r.Attempt).
+			WithHint("GET /runs/%s/attempts lists them", r.ID)
+	}
+	return cmp.Or(wanted, r.Attempt), nil
 }
 
 // Logs opens the run's log, or the part of it that is asked for, as bytes, with its
@@ -83,11 +96,11 @@ func (s *Service) Logs(ctx context.Context, p auth.Principal, id string, q proto
 		return nil, protocol.LogView{}, err
 	}
 	view := protocol.LogView{Status: r.Status}
-	a, err := s.attempt(r)
+	a, n, err := s.attempt(r, q.Attempt)
 	if err != nil || a == nil {
 		return nil, view, err
 	}
-	view.Found, view.Attempt = true, r.Attempt
+	view.Found, view.Attempt = true, n
 	view.Bytes = a.Summary().Channels[protocol.ChannelLog]
 	if view.Offset, view.Next, err = logPart(a, q, view.Bytes); err != nil {
 		return nil, view, errors.Join(err, a.Close())
@@ -198,44 +211,43 @@ func lineEnd(log io.ReaderAt, from, to int64) (int64, error) {
 
 // Trace is a page of the run's trace. The cursor is where the next event begins;
 // when another attempt has begun meanwhile, that is its first one.
-func (s *Service) Trace(ctx context.Context, p auth.Principal, id, cursor string, limit int) (protocol.TracePage, error) {
+func (s *Service) Trace(ctx context.Context, p auth.Principal, id string, q protocol.TraceQuery) (protocol.TracePage, error) {
 	r, err := s.find(ctx, p, id)
 	if err != nil {
 		return protocol.TracePage{}, err
 	}
 	page := protocol.TracePage{Status: r.Status, Events: []protocol.TraceEvent{}}
-	at := traceCursor{attempt: r.Attempt}
-	if cursor != "" {
-		if at, err = parseTraceCursor(cursor); err != nil {
+	var at traceCursor
+	if q.Cursor != "" {
+		if at, err = parseTraceCursor(q.Cursor); err != nil {
 			return page, err
 		}
-		if at.attempt != r.Attempt {
-			at = traceCursor{attempt: r.Attempt}
-		}
 	}
-	a, err := s.attempt(r)
+	a, n, err := s.attempt(r, q.Attempt)
 	if err != nil || a == nil {
 		return page, err
 	}
 	defer a.Close()
-	page.Total = a.Lines(protocol.ChannelTrace)
-	if r.FinishedAt != nil {
-		page.SealedAt = r.FinishedAt
+	if at.attempt != n {
+		at = traceCursor{attempt: n}
 	}
+	grows := n == r.Attempt && !r.Status.Terminal()
+	page.Total = a.Lines(protocol.ChannelTrace)
+	page.SealedAt = r.FinishedAt
 	for rec, err := range a.Trace(ctx, evidence.TraceOptions{Offset: at.offset}) {
 		if err != nil {
 			return page, err
 		}
-		if len(page.Events) >= limit {
-			page.Next = traceCursor{r.Attempt, rec.Offset}.String()
+		if len(page.Events) >= q.Limit {
+			page.Next = traceCursor{n, rec.Offset}.String()
 			break
 		}
 		page.Events = append(page.Events, event(rec))
-		if !r.Status.Terminal() {
-			page.Next = traceCursor{r.Attempt, rec.Next}.String()
+		if grows {
+			page.Next = traceCursor{n, rec.Next}.String()
 		}
 	}
-	if page.Next == "" && !r.Status.Terminal() {
+	if page.Next == "" && grows {
 		page.Next = at.String()
 	}
 	return page, nil
@@ -253,15 +265,23 @@ func parseTraceCursor(s string) (c traceCursor, err error) {
 	return c, nil
 }
 
-// Diff opens what the run changed.
-func (s *Service) Diff(ctx context.Context, p auth.Principal, id string) (io.ReadCloser, error) {
+// Diff opens what the run changed, or what one of its attempts did that does not count.
+func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, attempt int64) (io.ReadCloser, error) {
 	r, err := s.find(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	n, err := attemptOf(r, attempt)
 	if err != nil {
 		return nil, err
 	}
 	none := protocol.NotFound("run %s has no diff: it is %s", r.ID, r.Status).
 		WithHint("a run has one when it is over, if it had a workspace and came that far: GET /runs/%s", r.ID)
-	stored, err := s.cfg.Store.Attempt(ctx, r.ID, r.Attempt)
+	if n < r.Attempt {
+		none = protocol.NotFound("attempt %d of run %s has no diff", n, r.ID).
+			WithHint("an attempt has one when it left a result, if it had a workspace and came that far: GET /runs/%s/attempts", r.ID)
+	}
+	stored, err := s.cfg.Store.Attempt(ctx, r.ID, n)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, none
 	}
@@ -269,10 +289,10 @@ func (s *Service) Diff(ctx context.Context, p auth.Principal, id string) (io.Rea
 		return nil, err
 	}
 	// Before the result has come, what is stored may be the beginning of a diff.
-	if stored.Result == nil || !r.Status.Terminal() {
+	if stored.Result == nil || n == r.Attempt && !r.Status.Terminal() {
 		return nil, none
 	}
-	a, err := s.cfg.Evidence.Attempt(r.ID, r.Attempt)
+	a, err := s.cfg.Evidence.Attempt(r.ID, n)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -107,7 +108,7 @@ func TestP11_TracePages(t *testing.T) {
 		id := w.submit(request(protocol.TargetSelfPrefix + mac.Runner.ID))
 		page := func(cursor string, limit int) protocol.TracePage {
 			t.Helper()
-			p, err := w.s.Trace(t.Context(), ann, id, cursor, limit)
+			p, err := w.s.Trace(t.Context(), ann, id, protocol.TraceQuery{Cursor: cursor, Limit: limit})
 			if err != nil {
 				t.Fatalf("trace from %q: %v", cursor, err)
 			}
@@ -153,7 +154,7 @@ func TestP11_TracePages(t *testing.T) {
 		}
 		middle := page("", 3)
 		for _, bad := range []string{"x", "-1", "1", "1-", "1--5", "1-5x", "-1-5", "1-99999999999999999999", " 1-5"} {
-			if _, err := w.s.Trace(t.Context(), ann, id, bad, 10); code(err) != protocol.CodeBadRequest {
+			if _, err := w.s.Trace(t.Context(), ann, id, protocol.TraceQuery{Cursor: bad, Limit: 10}); code(err) != protocol.CodeBadRequest {
 				t.Errorf("cursor %q: %v, want BAD_REQUEST", bad, err)
 			}
 		}
@@ -177,6 +178,85 @@ func TestP11_TracePages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestP2_EvidenceOfEveryAttempt: what a superseded attempt left, also what came after
+// it was superseded, is read by its number, and is not what the run shows.
+func TestP2_EvidenceOfEveryAttempt(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mac := w.pair("ann", "mac")
+		id := w.submit(request(protocol.TargetSelfPrefix + mac.Runner.ID))
+		read := func(attempt int64) string {
+			t.Helper()
+			var said []string
+			body, view, err := w.s.Logs(t.Context(), ann, id, protocol.LogQuery{Attempt: attempt})
+			said = append(said, textOf(t, body, err), fmt.Sprint(view.Attempt))
+			found, err := w.s.SearchLog(t.Context(), ann, id, protocol.LogSearch{Attempt: attempt, Text: "log", Limit: 10})
+			if err != nil || len(found.Matches) != 1 {
+				t.Errorf("search of attempt %d: %+v, %v", attempt, found, err)
+			}
+			trace, err := w.s.Trace(t.Context(), ann, id, protocol.TraceQuery{Attempt: attempt, Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said = append(said, nameOf(trace.Events))
+			if trace.Next != "" {
+				trace, err = w.s.Trace(t.Context(), ann, id, protocol.TraceQuery{Attempt: attempt, Cursor: trace.Next, Limit: 10})
+				said = append(said, nameOf(trace.Events), fmt.Sprint(err))
+			}
+			diff, err := w.s.Diff(t.Context(), ann, id, attempt)
+			return strings.Join(append(said, textOf(t, diff, err)), "|")
+		}
+		leave := func(l lease.Lease, name string) {
+			w.append(l.Ref, protocol.ChannelLog, name+" log\n")
+			w.append(l.Ref, protocol.ChannelTrace, line(name+"0")+line(name+"1"))
+			w.append(l.Ref, protocol.ChannelDiff, "diff of "+name+"\n")
+		}
+		first := w.begin(mac)
+		leave(first, "a")
+		time.Sleep(61 * time.Second)
+		second := w.begin(mac)
+		leave(second, "b")
+		const ofA, ofB = "a log\n|1|a0|a1|<nil>|", "b log\n|2|b0|b1|<nil>|"
+		for _, row := range []struct {
+			when string
+			do   func()
+			a, b string
+		}{
+			{"while the second runs", func() {}, ofA + "NOT_FOUND", ofB + "NOT_FOUND"},
+			{"when the first has come late", func() { w.finish(mac, first.Ref, passed(false)) }, ofA + "diff of a\n", ofB + "NOT_FOUND"},
+			{"when it is over", func() { w.finish(mac, second.Ref, passed(true)) }, ofA + "diff of a\n", ofB + "diff of b\n"},
+		} {
+			row.do()
+			for attempt, want := range []string{row.b, row.a, row.b} {
+				if got := read(int64(attempt)); got != want {
+					t.Errorf("%s, attempt %d: %q, want %q", row.when, attempt, got, want)
+				}
+			}
+		}
+		_, _, logs := w.s.Logs(t.Context(), ann, id, protocol.LogQuery{Attempt: 3})
+		_, search := w.s.SearchLog(t.Context(), ann, id, protocol.LogSearch{Attempt: 3, Text: "x", Limit: 1})
+		_, trace := w.s.Trace(t.Context(), ann, id, protocol.TraceQuery{Attempt: 3, Limit: 1})
+		_, diff := w.s.Diff(t.Context(), ann, id, 3)
+		for of, err := range map[string]error{"log": logs, "search": search, "trace": trace, "diff": diff} {
+			if code(err) != protocol.CodeNotFound || !strings.Contains(err.Error(), "no attempt 3: the newest is 2") {
+				t.Errorf("%s of an attempt that there was not: %v", of, err)
+			}
+		}
+	})
+}
+
+// textOf is what is read from a body, or the code of why there is none.
+func textOf(t *testing.T, body io.ReadCloser, err error) string {
+	t.Helper()
+	if err != nil {
+		return string(code(err))
+	}
+	b, err := io.ReadAll(body)
+	if err := errors.Join(err, body.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // TestP10_DiffIsWholeOrNone: a diff is shown when all of it has come; before that
@@ -223,7 +303,7 @@ func TestP10_DiffIsWholeOrNone(t *testing.T) {
 				} else {
 					w.cancel(id)
 				}
-				body, err := w.s.Diff(t.Context(), ann, id)
+				body, err := w.s.Diff(t.Context(), ann, id, 0)
 				if row.none {
 					if code(err) != protocol.CodeNotFound {
 						t.Errorf("diff: %v, %v; want NOT_FOUND", body, err)

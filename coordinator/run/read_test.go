@@ -181,8 +181,8 @@ func TestP15_AnotherWorkspaceSeesNothing(t *testing.T) {
 			"attempts":  func(id string) error { _, err := w.s.Attempts(ctx, eve, id); return err },
 			"placement": func(id string) error { _, err := w.s.Placement(ctx, eve, id); return err },
 			"logs":      func(id string) error { _, _, err := w.s.Logs(ctx, eve, id, protocol.LogQuery{}); return err },
-			"trace":     func(id string) error { _, err := w.s.Trace(ctx, eve, id, "", 10); return err },
-			"diff":      func(id string) error { _, err := w.s.Diff(ctx, eve, id); return err },
+			"trace":     func(id string) error { _, err := w.s.Trace(ctx, eve, id, protocol.TraceQuery{Limit: 10}); return err },
+			"diff":      func(id string) error { _, err := w.s.Diff(ctx, eve, id, 0); return err },
 			"live":      func(id string) error { _, err := w.s.Live(ctx, eve, id, protocol.LiveQuery{}); return err },
 		} {
 			mine, none := read(id), read("run_moon")

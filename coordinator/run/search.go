@@ -29,7 +29,7 @@ func (s *Service) SearchLog(ctx context.Context, p auth.Principal, id string, q 
 	if err != nil {
 		return found, err
 	}
-	a, err := s.attempt(r)
+	a, _, err := s.attempt(r, q.Attempt)
 	if err != nil || a == nil {
 		return found, err
 	}

@@ -193,10 +193,7 @@ describe('a run', () => {
     await page.getByRole('tab', { name: /Log/ }).locator('.count').waitFor()
     const text = async (name) => {
       await page.locator('.menu > summary').click()
-      const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name }).click()])
-      let all = ''
-      for await (const chunk of await download.createReadStream()) all += chunk
-      return all
+      return saved(page, name)
     }
     assert.equal(await text('Log, as it was written'), 'one\ntwo\n')
     assert.match(await text('Diff, for git apply --binary'), /^diff --git a\/a\.txt b\/a\.txt/)
@@ -283,6 +280,14 @@ describe('a run', () => {
   })
 })
 
+/** What the browser saves behind a link. */
+async function saved(page, name) {
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('link', { name }).click()])
+  let all = ''
+  for await (const chunk of await download.createReadStream()) all += chunk
+  return all
+}
+
 test('when its runner is lost, the page goes on with the next attempt and keeps the one before', async (t) => {
   const own = await new Coordinator('--lease-ttl', '10s', '--freeze-margin', '2s', '--heartbeat', '500ms', '--online-window', '2s').start()
   t.after(() => own.stop())
@@ -308,6 +313,10 @@ test('when its runner is lost, the page goes on with the next attempt and keeps 
   await page.getByRole('tab', { name: /Overview/ }).click()
   await page.locator('.attempt', { hasText: 'superseded' }).getByText('first').waitFor()
   await page.locator('.attempt', { hasText: 'gave the result' }).getByText('second').waitFor()
+  assert.match(await saved(page, 'Log of attempt 1'), /printed once/)
+  const trace = await saved(page, 'Trace of attempt 1')
+  assert.match(trace, /hello from an attempt/)
+  assert.doesNotMatch(trace, /goodbye/)
   await page.check()
 })
 

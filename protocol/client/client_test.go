@@ -286,13 +286,20 @@ func TestPathsAreEscaped(t *testing.T) {
 	c.Cancel(ctx, "run 1?x=#y")
 	c.Harness(ctx, "a/b", "1.0 ü")
 	c.HarnessDiff(ctx, "h", "1&2", "3")
-	c.Log(ctx, "r", protocol.StreamStderr)
+	c.Log(ctx, "r", protocol.LogQuery{Stream: protocol.StreamStderr})
+	c.RawLog(ctx, "r", protocol.LogQuery{Attempt: 2, Offset: 3, Tail: 4})
+	c.Diff(ctx, "r", 2)
+	for range c.Trace(ctx, "r", 2) {
+	}
 	want := []string{
 		"GET /ever%2Fdict/runs/..%2Fkeys?",
 		"POST /ever%2Fdict/runs/run%201%3Fx=%23y/cancel?",
 		"GET /ever%2Fdict/harnesses/a%2Fb/1.0%20%C3%BC?",
 		"GET /ever%2Fdict/harnesses/h/diff?base=1%262&candidate=3",
 		"GET /ever%2Fdict/runs/r/logs?stream=stderr",
+		"GET /ever%2Fdict/runs/r/logs?attempt=2&offset=3&raw=1&tail=4",
+		"GET /ever%2Fdict/runs/r/diff?attempt=2",
+		"GET /ever%2Fdict/runs/r/trace?attempt=2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
@@ -339,7 +346,7 @@ func TestDiffIsPassedByteForByte(t *testing.T) {
 	t.Parallel()
 	diff := "diff --git a/x b/x\r\n\x00\xff not UTF-8\n"
 	c := newClient(t, func(r *http.Request) (*http.Response, error) { return answer(200, "text/x-diff", diff), nil })
-	body, err := c.Diff(t.Context(), "run_1")
+	body, err := c.Diff(t.Context(), "run_1", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

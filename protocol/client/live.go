@@ -174,32 +174,36 @@ func (c *Client) poll(ctx context.Context, id string, observe func(protocol.Live
 	}
 }
 
-func streamQuery(stream string) url.Values {
-	if stream == "" {
-		return nil
+// logQuery is a part of a log as the API takes it.
+func logQuery(part protocol.LogQuery) url.Values {
+	q := url.Values{}
+	if part.Stream != "" {
+		q.Set("stream", part.Stream)
 	}
-	return url.Values{"stream": {stream}}
+	for name, n := range map[string]int64{"attempt": part.Attempt, "offset": part.Offset, "tail": part.Tail, "limit": part.Limit, "before": part.Before} {
+		setNumber(q, name, n)
+	}
+	return q
 }
 
-// Log reads what a run has written so far, as text with what is no UTF-8 made so.
-// stream is protocol.StreamStdout, protocol.StreamStderr or empty for both.
-func (c *Client) Log(ctx context.Context, id, stream string) (*protocol.LogView, error) {
-	return one[protocol.LogView](ctx, c, get("runs", id, "logs").with(streamQuery(stream)))
+// setNumber adds a parameter that is left out at 0.
+func setNumber(q url.Values, name string, n int64) {
+	if n > 0 {
+		q.Set(name, strconv.FormatInt(n, 10))
+	}
+}
+
+// Log reads what a run has written so far, or a part of it, as text with what is no
+// UTF-8 made so. The server shows at most the last 4 MiB of what is asked for.
+func (c *Client) Log(ctx context.Context, id string, part protocol.LogQuery) (*protocol.LogView, error) {
+	return one[protocol.LogView](ctx, c, get("runs", id, "logs").with(logQuery(part)))
 }
 
 // RawLog opens a part of a run's log, byte for byte as it was written. The caller
 // closes it.
 func (c *Client) RawLog(ctx context.Context, id string, part protocol.LogQuery) (io.ReadCloser, error) {
-	q := url.Values{"raw": {"1"}}
-	if part.Stream != "" {
-		q.Set("stream", part.Stream)
-	}
-	if part.Offset > 0 {
-		q.Set("offset", strconv.FormatInt(part.Offset, 10))
-	}
-	if part.Tail > 0 {
-		q.Set("tail", strconv.FormatInt(part.Tail, 10))
-	}
+	q := logQuery(part)
+	q.Set("raw", "1")
 	r := get("runs", id, "logs").with(q)
 	r.header = http.Header{"Accept": {"application/octet-stream, text/plain;q=0.9, application/json;q=0.1"}}
 	return c.openRetrying(ctx, r)
@@ -209,7 +213,7 @@ func (c *Client) RawLog(ctx context.Context, id string, part protocol.LogQuery) 
 // pieces of any length. A connection that breaks is taken up where it was cut.
 func (c *Client) FollowLog(ctx context.Context, id, stream string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for e, err := range c.stream(ctx, get("runs", id, "logs", "stream").with(streamQuery(stream))) {
+		for e, err := range c.stream(ctx, get("runs", id, "logs", "stream").with(logQuery(protocol.LogQuery{Stream: stream}))) {
 			if err != nil {
 				yield("", err)
 				return
@@ -229,9 +233,10 @@ func (c *Client) FollowLog(ctx context.Context, id, stream string) iter.Seq2[str
 	}
 }
 
-// Trace yields the trace events that there are, page by page. An error ends it.
-func (c *Client) Trace(ctx context.Context, id string) iter.Seq2[protocol.TraceEvent, error] {
-	return pages[protocol.TraceEvent](ctx, c, get("runs", id, "trace"))
+// Trace yields the trace events that there are of the run, or of one of its attempts
+// if attempt is not 0, page by page. An error ends it.
+func (c *Client) Trace(ctx context.Context, id string, attempt int64) iter.Seq2[protocol.TraceEvent, error] {
+	return pages[protocol.TraceEvent](ctx, c, get("runs", id, "trace").with(attemptQuery(attempt)))
 }
 
 // FollowTrace streams a run's trace from its first event until the run is over,

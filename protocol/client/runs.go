@@ -145,10 +145,17 @@ func (c *Client) Placement(ctx context.Context, id string) (*protocol.PlacementV
 	return one[protocol.PlacementView](ctx, c, get("runs", id, "placement"))
 }
 
-// Diff opens the run's whole diff, byte for byte as git apply takes it. The
-// caller closes it.
-func (c *Client) Diff(ctx context.Context, id string) (io.ReadCloser, error) {
-	r := get("runs", id, "diff")
+// attemptQuery picks the attempt whose evidence is meant.
+func attemptQuery(attempt int64) url.Values {
+	q := url.Values{}
+	setNumber(q, "attempt", attempt)
+	return q
+}
+
+// Diff opens the whole diff of the run, or of one of its attempts if attempt is not 0,
+// byte for byte as git apply takes it. The caller closes it.
+func (c *Client) Diff(ctx context.Context, id string, attempt int64) (io.ReadCloser, error) {
+	r := get("runs", id, "diff").with(attemptQuery(attempt))
 	r.header = map[string][]string{"Accept": {"text/x-diff, text/plain;q=0.9, application/json;q=0.1"}}
 	return c.openRetrying(ctx, r)
 }

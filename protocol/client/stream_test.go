@@ -360,7 +360,7 @@ func TestTracePages(t *testing.T) {
 		return res, nil
 	})
 	var got []string
-	for e, err := range c.Trace(t.Context(), "run_1") {
+	for e, err := range c.Trace(t.Context(), "run_1", 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,7 @@ log is shown as it grows, until the run is over.`,
 		Example: `  everdict runs logs run_01k0
   everdict runs logs -f run_01k0
   everdict runs logs run_01k0 --stream stderr --tail 4096
+  everdict runs logs run_01k0 --attempt 1
   everdict runs logs run_01k0 > log.txt`,
 		Args:        args("run id"),
 		Annotations: map[string]string{jsonLines: ""},
@@ -37,6 +38,9 @@ log is shown as it grows, until the run is over.`,
 			}
 			if follow && part.Tail > 0 {
 				return &usageError{cmd, "--tail and -f do not go together"}
+			}
+			if err := pickAttempt(cmd, part.Attempt, follow); err != nil {
+				return err
 			}
 			return a.withRun(func(ctx context.Context, c *client.Client, id string) error {
 				if !follow {
@@ -55,13 +59,32 @@ log is shown as it grows, until the run is over.`,
 	f.BoolVar(&raw, "raw", false, "send control characters to the terminal as they are")
 	f.StringVar(&part.Stream, "stream", "", "stdout or stderr; both without it")
 	f.Int64Var(&part.Tail, "tail", 0, "only this many bytes from the end")
+	attemptFlag(cmd, &part.Attempt)
 	a.fixed(cmd, "stream", protocol.StreamStdout, protocol.StreamStderr)
 	return cmd
 }
 
+// attemptFlag picks the attempt whose evidence is shown.
+func attemptFlag(cmd *cobra.Command, attempt *int64) {
+	cmd.Flags().Int64Var(attempt, "attempt", 0, "that of an earlier attempt (everdict runs attempts); the newest without it")
+}
+
+// pickAttempt says what is wrong with --attempt, if anything is.
+func pickAttempt(cmd *cobra.Command, attempt int64, follow bool) error {
+	switch {
+	case !cmd.Flags().Changed("attempt"):
+		return nil
+	case attempt < 1:
+		return &usageError{cmd, fmt.Sprintf("--attempt is the number of an attempt, from 1 on, not %d", attempt)}
+	case follow:
+		return &usageError{cmd, "--attempt and -f do not go together: -f follows the newest"}
+	}
+	return nil
+}
+
 func (a *app) printLog(ctx context.Context, c *client.Client, id string, part protocol.LogQuery, raw bool) error {
 	if a.forPrograms() {
-		view, err := c.Log(ctx, id, part.Stream)
+		view, err := c.Log(ctx, id, part)
 		if err != nil {
 			return err
 		}
@@ -118,24 +141,32 @@ func (a *app) followLog(ctx context.Context, c *client.Client, id, stream string
 
 func (a *app) runsTrace() *cobra.Command {
 	var follow, full bool
+	var attempt int64
 	cmd := &cobra.Command{
 		Use:   "trace RUN",
 		Short: "Show what the agent did, step by step",
 		Example: `  everdict runs trace run_01k0
   everdict runs trace -f run_01k0
+  everdict runs trace run_01k0 --attempt 1
   everdict runs trace run_01k0 -o jsonl | jq 'select(.kind == "tool_call")'`,
 		Args:        args("run id"),
 		Annotations: map[string]string{jsonLines: ""},
-		RunE: a.withRun(func(ctx context.Context, c *client.Client, id string) error {
-			if !follow {
-				return a.printTrace(c.Trace(ctx, id), full)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := pickAttempt(cmd, attempt, follow); err != nil {
+				return err
 			}
-			if err := a.printTrace(c.FollowTrace(ctx, id), full); err != nil {
-				return a.detached(ctx, id, "everdict runs trace -f", err)
-			}
-			return nil
-		}),
+			return a.withRun(func(ctx context.Context, c *client.Client, id string) error {
+				if !follow {
+					return a.printTrace(c.Trace(ctx, id, attempt), full)
+				}
+				if err := a.printTrace(c.FollowTrace(ctx, id), full); err != nil {
+					return a.detached(ctx, id, "everdict runs trace -f", err)
+				}
+				return nil
+			})(cmd, args)
+		},
 	}
+	attemptFlag(cmd, &attempt)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run is over")
 	cmd.Flags().BoolVar(&full, "full", false, "do not cut long lines")
 	return cmd
@@ -185,6 +216,7 @@ func (a *app) printTrace(events iter.Seq2[protocol.TraceEvent, error], full bool
 
 func (a *app) runsDiff() *cobra.Command {
 	var stat, raw bool
+	var attempt int64
 	cmd := &cobra.Command{
 		Use:   "diff RUN",
 		Short: "Show what a run changed in its repository",
@@ -192,28 +224,35 @@ func (a *app) runsDiff() *cobra.Command {
 --binary takes it.`,
 		Example: `  everdict runs diff run_01k0
   everdict runs diff run_01k0 --stat
+  everdict runs diff run_01k0 --attempt 1
   everdict runs diff run_01k0 | git apply --binary`,
 		Args: args("run id"),
-		RunE: a.withRun(func(ctx context.Context, c *client.Client, id string) error {
-			if stat || a.forPrograms() {
-				return a.printDiffStat(ctx, c, id)
-			}
-			body, err := c.Diff(ctx, id)
-			if err != nil {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := pickAttempt(cmd, attempt, false); err != nil {
 				return err
 			}
-			defer body.Close()
-			if raw || !a.isTerminal(a.out) {
-				_, err = io.Copy(a.out, body)
-			} else {
-				err = a.showDiff(body)
-			}
-			if err != nil {
-				return fmt.Errorf("read the diff: %w", err)
-			}
-			return nil
-		}),
+			return a.withRun(func(ctx context.Context, c *client.Client, id string) error {
+				if stat || a.forPrograms() {
+					return a.printDiffStat(ctx, c, id, attempt)
+				}
+				body, err := c.Diff(ctx, id, attempt)
+				if err != nil {
+					return err
+				}
+				defer body.Close()
+				if raw || !a.isTerminal(a.out) {
+					_, err = io.Copy(a.out, body)
+				} else {
+					err = a.showDiff(body)
+				}
+				if err != nil {
+					return fmt.Errorf("read the diff: %w", err)
+				}
+				return nil
+			})(cmd, args)
+		},
 	}
+	attemptFlag(cmd, &attempt)
 	cmd.Flags().BoolVar(&stat, "stat", false, "only the changed files and the number of lines")
 	cmd.Flags().BoolVar(&raw, "raw", false, "send control characters to the terminal as they are")
 	return cmd
@@ -230,12 +269,12 @@ type diffSummary struct {
 	Diff         string                 `json:"diff,omitempty"`
 }
 
-func (a *app) printDiffStat(ctx context.Context, c *client.Client, id string) error {
-	run, err := c.Run(ctx, id)
+func (a *app) printDiffStat(ctx context.Context, c *client.Client, id string, attempt int64) error {
+	result, err := resultOf(ctx, c, id, attempt)
 	if err != nil {
 		return err
 	}
-	body, err := c.Diff(ctx, id)
+	body, err := c.Diff(ctx, id, attempt)
 	if err != nil {
 		return err
 	}
@@ -246,9 +285,9 @@ func (a *app) printDiffStat(ctx context.Context, c *client.Client, id string) er
 	}
 	s := statOf(string(b))
 	out := diffSummary{ChangedFiles: []string{}, Added: s.added, Removed: s.removed, Binary: s.binary, Bytes: len(b)}
-	if run.Result != nil {
-		out.ChangedFiles = append(out.ChangedFiles, run.Result.Snapshot.ChangedFiles...)
-		out.Omitted = run.Result.Snapshot.Omitted
+	if result != nil {
+		out.ChangedFiles = append(out.ChangedFiles, result.Snapshot.ChangedFiles...)
+		out.Omitted = result.Snapshot.Omitted
 	}
 	if a.forPrograms() {
 		out.Diff = string(b)
@@ -259,6 +298,24 @@ func (a *app) printDiffStat(ctx context.Context, c *client.Client, id string) er
 	}
 	fmt.Fprintf(a.out, "%s changed, %s\n", plural(s.files, "file"), s)
 	return nil
+}
+
+// resultOf is the result of a run, or of one of its attempts; nil if there is none.
+func resultOf(ctx context.Context, c *client.Client, id string, attempt int64) (*protocol.CaseResult, error) {
+	if attempt == 0 {
+		run, err := c.Run(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return run.Result, nil
+	}
+	attempts, err := c.Attempts(ctx, id)
+	for _, a := range attempts {
+		if a.Attempt == attempt {
+			return a.Result, err
+		}
+	}
+	return nil, err
 }
 
 // showDiff colours a diff for a terminal, and shows what would act on it.

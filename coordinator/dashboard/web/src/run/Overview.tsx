@@ -1,12 +1,14 @@
 /** Everything about a run that is not its evidence: how it got here, its attempts, what it used, what was asked. */
 import { useQuery } from '@tanstack/react-query'
 import { useState, type ReactNode } from 'react'
+import { seg } from '../data/client'
 import { bytes, count, duration, instant, megabytes, plural, usd } from '../data/format'
 import { attemptsQuery, placementQuery, runEventsQuery } from '../data/queries'
 import type { Attempt, Run, RunEvent } from '../data/types'
 import { over } from '../data/outcome'
 import { Ago, Badge, Button, cx, ErrorNote, Fact, Facts, Skeleton, Snippet } from '../ui/parts'
 import { poolName } from '../pages/Runs'
+import { FileLink } from './FileLink'
 import { visible } from './patch'
 
 export function Overview({ run, events }: { run: Run; events: RunEvent[] }) {
@@ -96,14 +98,37 @@ function Attempts({ run }: { run: Run }) {
       {data?.length === 0 && <p className="faint">No runner has taken it yet.</p>}
       <ul className="stack">
         {[...(data ?? [])].sort((a, b) => b.attempt - a.attempt).map((a) => (
-          <AttemptRow key={a.attempt} a={a} only={data!.length === 1} />
+          <AttemptRow key={a.attempt} a={a} run={run} only={data!.length === 1} />
         ))}
       </ul>
     </Part>
   )
 }
 
-function AttemptRow({ a, only }: { a: Attempt; only: boolean }) {
+/** What an attempt that is not the run's any more left, as files. */
+function Left({ run, attempt, diff }: { run: Run; attempt: number; diff: boolean }) {
+  const files = [
+    ['Log', 'logs?raw=1&', 'log'],
+    ['Trace', 'trace?format=jsonl&', 'trace.jsonl'],
+    ...(diff ? [['Diff', 'diff?', 'diff']] : []),
+  ] as const
+  return (
+    <p className="row">
+      <span className="faint">It left</span>
+      {files.map(([name, path, suffix]) => (
+        <FileLink
+          key={name}
+          name={name}
+          label={`${name} of attempt ${attempt}`}
+          href={`/runs/${seg(run.id)}/${path}attempt=${attempt}`}
+          file={`${run.id}.${attempt}.${suffix}`}
+        />
+      ))}
+    </p>
+  )
+}
+
+function AttemptRow({ a, run, only }: { a: Attempt; run: Run; only: boolean }) {
   const [open, setOpen] = useState(false)
   const [tone, word] = outcomes[a.outcome] ?? ['mute', a.outcome]
   const f = a.result?.failure
@@ -137,6 +162,7 @@ function AttemptRow({ a, only }: { a: Attempt; only: boolean }) {
           {x.comment && <span className="dim"> “{visible(x.comment)}”</span>}
         </p>
       ))}
+      {a.startedAt && a.attempt !== run.attempt && <Left run={run} attempt={a.attempt} diff={a.result?.snapshot?.kind === 'repo'} />}
       {a.result && !only && (
         <>
           <Button look="bare small" aria-expanded={open} onClick={() => setOpen(!open)}>

@@ -5,19 +5,19 @@ import { Link, useLocation, useSearchParams } from 'wouter'
 import { usePageKeys } from '../app/keys'
 import { ReconnectBanner } from '../app/Shell'
 import { useMay } from '../app/session'
-import { change, seg, send } from '../data/client'
+import { change, seg } from '../data/client'
 import { bytes, count, dash, short, usd } from '../data/format'
 import { over } from '../data/outcome'
 import { client, runKey, runQuery } from '../data/queries'
 import { useStore } from '../data/store'
 import type { Run } from '../data/types'
-import { workspace } from '../data/workspace'
 import { useTitle } from '../pages/title'
 import { Took, where } from '../pages/Runs'
 import { Ago, Button, Confirm, CopyButton, ErrorNote, RunBadge, Skeleton } from '../ui/parts'
 import { toast } from '../ui/toast'
 import { Decide, FailureCard, Scores, Underway, Waiting } from './cards'
 import { curlOf } from './curl'
+import { FileLink } from './FileLink'
 import { Overview } from './Overview'
 import { LiveRun } from './live'
 import { LogView } from './LogView'
@@ -267,17 +267,6 @@ function HeadFact({ name, title, children }: { name: string; title?: string | un
   )
 }
 
-/** Reads a path and hands it to the browser as a file. */
-async function saveAs(path: string, file: string): Promise<void> {
-  const blob = await (await send(path, { headers: { accept: '*/*' } })).blob()
-  const url = URL.createObjectURL(blob)
-  const a = document.createElement('a')
-  a.href = url
-  a.download = file
-  a.click()
-  setTimeout(() => URL.revokeObjectURL(url), 60_000)
-}
-
 function Downloads({ run, live }: { run: Run; live: LiveRun }) {
   const ref = useRef<HTMLDetailsElement>(null)
   useEffect(() => {
@@ -312,19 +301,7 @@ function Downloads({ run, live }: { run: Run; live: LiveRun }) {
           .filter(([name]) => (name.startsWith('Diff') ? run.result?.snapshot?.kind !== 'prompt' && over(run.status) : name.startsWith('Log') ? live.log.found : true))
           .map(([name, href, file]) => (
             <li key={name}>
-              <a
-                href={href}
-                download={file}
-                onClick={(e) => {
-                  ref.current!.open = false
-                  if (!workspace.inHeader) return
-                  // A link cannot name the workspace of the development mode.
-                  e.preventDefault()
-                  saveAs(href, file).catch(toast.failed)
-                }}
-              >
-                {name}
-              </a>
+              <FileLink name={name} href={href} file={file} taken={() => (ref.current!.open = false)} />
             </li>
           ))}
       </ul>
