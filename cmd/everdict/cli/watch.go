@@ -150,11 +150,10 @@ func (p *progress) take(e protocol.LiveEvent) {
 	switch {
 	case p.status == protocol.StatusSuspended && p.answers != nil:
 		go p.answer(p.answers) // it may read from a terminal for ever
-	case p.a.quiet:
-	case p.status == protocol.StatusSuspended:
+	case p.status == protocol.StatusSuspended: // said also to who wants quiet: nothing goes on without an answer
 		p.clear()
 		fmt.Fprintf(p.a.err, "%s waits for %s\n  everdict runs approve %s, or everdict runs reject %s\n", p.id, p.question(), p.id, p.id)
-	case !p.live:
+	case !p.live && !p.a.quiet:
 		fmt.Fprintf(p.a.err, "%s %s after %s\n", p.id, p.status, span(p.a.now().Sub(p.began)))
 	}
 	p.draw()

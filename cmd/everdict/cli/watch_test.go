@@ -74,6 +74,34 @@ func TestP9_WaitSaysWhyARunWaits(t *testing.T) {
 	}
 }
 
+// Who wants quiet hears of a question all the same, and of nothing else: the run waits for them.
+func TestQuietWaitSaysThatARunAsks(t *testing.T) {
+	t.Parallel()
+	url := newFake(t).serve(false)
+	a := newTestApp(t, url)
+	a.in = strings.NewReader(`{"harness":{"id":"scripted"},"case":{"id":"c","task":"x","approval":"before-start","env":{"kind":"prompt"}}}`)
+	if code := a.run(t.Context(), []string{"submit", "-f", "-"}); code != 0 {
+		t.Fatalf("submit: %s", &a.stderr)
+	}
+	id, _, _ := strings.Cut(a.stdout.String(), " ")
+	w := waitFor(t, t.Context(), url, "runs", "wait", "-q", id)
+	if got, want := w.until(t, "waits for"), id+" waits for approval\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+	if got, want := w.until(t, "runs reject"), "  everdict runs approve "+id+", or everdict runs reject "+id+"\n"; got != want {
+		t.Errorf("said %q, want %q", got, want)
+	}
+	if code := newTestApp(t, url).run(t.Context(), []string{"runs", "reject", id}); code != 0 {
+		t.Fatalf("reject: exit code %d", code)
+	}
+	if rest, _ := io.ReadAll(w.lines); strings.Contains(string(rest), "after") {
+		t.Errorf("with -q: said %q", rest)
+	}
+	if code := <-w.code; code != 2 {
+		t.Errorf("exit code %d of a run that was rejected, want 2", code)
+	}
+}
+
 func TestWaitSaysAnotherReasonNowAndThen(t *testing.T) {
 	t.Parallel()
 	now := instant
