@@ -68,12 +68,14 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 	if keep != "" {
 		work = keep
 	}
+	var key string // of this command alone: the port is open to every user of the machine
 	err = withLocal(ctx, local{
-		coordinator: cli.CoordinatorOptions{DataDir: data, Listen: "127.0.0.1:0", Log: o.Log},
+		coordinator: cli.CoordinatorOptions{DataDir: data, Listen: "127.0.0.1:0", Log: o.Log,
+			RequireAuth: true, FirstKey: func(first string) error { key = first; return nil }},
 		stateDir:    state, workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
 		needs: run.Requirements(&o.Request.Case, &protocol.HarnessSpec{}).Capabilities,
 	}, func(ctx context.Context, url string) error {
-		c, err := client.New(client.Config{BaseURL: url})
+		c, err := client.New(client.Config{BaseURL: url, Token: key})
 		if err != nil {
 			return err
 		}
