@@ -1,5 +1,8 @@
 package protocol
 
+// MaxJobBytes bounds the JSON of a Job: what a runner can be sent.
+const MaxJobBytes = 20 << 20
+
 // Job is what a runner gets with a lease: everything that it needs to carry out
 // one attempt. Env holds resolved values, secrets among them; it exists only on
 // the wire and in memory.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,27 @@ func (s *Service) Job(ctx context.Context, l lease.Lease) ([]byte, error) {
 		}
 		sp.SubmittedBy = r.CreatedBy
 	}
-	return json.Marshal(protocol.Job{RunID: l.Job, Workspace: l.Workspace, SubmittedBy: sp.SubmittedBy, Case: sp.Case, Harness: sp.Harness, Env: env})
+	doc, err := encode(protocol.Job{RunID: l.Job, Workspace: l.Workspace, SubmittedBy: sp.SubmittedBy, Case: sp.Case, Harness: sp.Harness, Env: env})
+	if err == nil && len(doc) > protocol.MaxJobBytes {
+		f := malformed(protocol.StageDispatch, fmt.Sprintf("the job has %d bytes, the limit is %d", len(doc), protocol.MaxJobBytes))
+		f.Class, f.Code = protocol.ClassConfig, protocol.CodeBadRequest
+		f.Limit = &protocol.Limit{Name: "job", Unit: "bytes", Configured: protocol.MaxJobBytes, Measured: float64(len(doc))}
+		f.Hint = "give large files by a git source or an image"
+		return nil, f
+	}
+	return doc, err
+}
+
+// encode is v as JSON, without the escapes that make <, > and & safe in HTML and six
+// times as long.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // secretEnv are the variables of a harness whose values are secrets, with the values.

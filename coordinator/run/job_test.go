@@ -231,3 +231,33 @@ func TestP2_ARunThatHasBegunIsNotRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestP15_EveryAcceptedJobCanBeSent: a run whose job no runner can be sent is refused, and
+// what JSON makes long for the sake of HTML is none of these.
+func TestP15_EveryAcceptedJobCanBeSent(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		mac := w.pair("ann", "mac", "git")
+		with := func(content string) *protocol.RunRequest {
+			return request(protocol.TargetSelfPrefix+mac.Runner.ID, func(r *protocol.RunRequest) {
+				r.Case.Env = protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: map[string]string{"a.txt": content}}}
+			})
+		}
+		tags := strings.Repeat("<b>&", 15<<20/4)
+		w.submit(with(tags))
+		doc, err := w.s.Job(t.Context(), w.take(mac))
+		var job protocol.Job
+		if err == nil {
+			err = json.Unmarshal(doc, &job)
+		}
+		if err != nil || len(doc) > protocol.MaxJobBytes || job.Case.Env.Source.Files["a.txt"] != tags {
+			t.Errorf("a job of %d bytes, %v; want what was submitted in at most %d", len(doc), err, protocol.MaxJobBytes)
+		}
+		// What is valid in JSON and not in JavaScript is escaped, to twice its length.
+		if _, err := w.s.Submit(t.Context(), ann, with(strings.Repeat("\u2028", 15<<20/3))); code(err) != protocol.CodeBadRequest {
+			t.Errorf("a job that cannot be sent: %v, want BAD_REQUEST", err)
+		}
+		if runs, _, err := w.s.List(t.Context(), ann, store.RunFilter{}); err != nil || len(runs) != 1 {
+			t.Errorf("%d runs, %v; want the first alone", len(runs), err)
+		}
+	})
+}

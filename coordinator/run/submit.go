@@ -88,9 +88,13 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	if large(run.Harness.Params) {
 		sp.Params, run.Harness.Params = run.Harness.Params, nil
 	}
-	doc, err := json.Marshal(sp)
+	doc, err := encode(sp)
 	if err != nil {
 		return protocol.Run{}, fmt.Errorf("run: encode the spec: %w", err)
+	}
+	if len(doc) > maxSpec {
+		return protocol.Run{}, protocol.BadRequest("the run has %d bytes as it is kept and sent to runners, the limit is %d", len(doc), maxSpec).
+			WithHint("give large files by a git source or an image")
 	}
 	job := lease.Job{ID: run.ID, Workspace: p.Workspace, Pool: to.pool.String(), Requirements: required}
 	if req.Priority == protocol.ClassBatch {
@@ -112,6 +116,10 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 	sp.asSubmitted(&run)
 	return run, nil
 }
+
+// maxSpec is the longest spec, in bytes, that leaves a job room for what is added when it
+// is handed out: the values of its secrets.
+const maxSpec = protocol.MaxJobBytes - 2<<20
 
 func (s *Service) record(p auth.Principal, req *protocol.RunRequest, h *protocol.HarnessSpec, to route) protocol.Run {
 	now := s.now()

@@ -3,6 +3,8 @@ package link
 import (
 	"fmt"
 	"time"
+
+	"github.com/everdict/everdict/protocol"
 )
 
 // Limits of the wire. Both ends compile the same constants: a sender checks before it sends and gets a *LimitError, a
@@ -14,7 +16,7 @@ const (
 	// MaxData bounds the payload of one bulk frame, in bytes.
 	MaxData = 64 << 10
 	// MaxJob bounds the job document of one attempt, in bytes. It travels in bulk frames.
-	MaxJob = 20 << 20
+	MaxJob = protocol.MaxJobBytes
 	// MaxResult bounds the result document of one attempt, in bytes. Heavy evidence belongs into artifact channels.
 	MaxResult = 20 << 20
 	// MaxChannelName bounds the name of an evidence channel, in bytes.
