@@ -146,9 +146,7 @@ func (c *Case) check(k *checker, path string) {
 	if strings.TrimSpace(c.Task) == "" {
 		k.add(path+".task", "is empty: say in a sentence what the agent has to do")
 	}
-	if strings.ContainsRune(c.Task, 0) {
-		k.add(path+".task", "contains a NUL byte")
-	}
+	k.text(path+".task", c.Task)
 	if c.TimeoutSec < 1 || c.TimeoutSec > MaxTimeoutSec {
 		k.add(path+".timeoutSec", "want 1 to %d seconds, got %d", MaxTimeoutSec, c.TimeoutSec)
 	}
@@ -185,6 +183,8 @@ func (c *Case) check(k *checker, path string) {
 }
 
 func (e *EnvSpec) check(k *checker, path string) {
+	k.text(path+".setup", e.Setup...)
+	k.text(path+".context", e.Context)
 	switch e.Kind {
 	case EnvRepo:
 		if e.Source == nil {
@@ -227,9 +227,7 @@ func (s *RepoSource) check(k *checker, path string) {
 	if strings.HasPrefix(s.Ref, "-") || strings.ContainsAny(s.Ref, "\x00\n ") {
 		k.add(path+".ref", "is not a branch, tag or commit")
 	}
-	if strings.ContainsRune(s.Path, 0) {
-		k.add(path+".path", "contains a NUL byte")
-	}
+	k.text(path+".path", s.Path)
 	for _, p := range slices.Sorted(mapKeys(s.Files)) {
 		if err := CheckFilePath(p); err != nil {
 			k.add(path+".files", "%s", err)

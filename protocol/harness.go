@@ -259,7 +259,11 @@ func (h *HarnessSpec) check(k *checker, path string) {
 	default:
 		k.add(path+".kind", "unknown kind %q: want %q or %q", Clip(h.Kind, 40), HarnessCommand, HarnessProcess)
 	}
+	k.text(path+".command", h.Command)
+	k.text(path+".setup", h.Setup...)
+	k.texts(path+".params", h.Params)
 	for name, v := range h.Env {
+		k.text(path+".env."+Clip(name, 40), v.Value)
 		if !validEnvName(name) {
 			k.add(path+".env", "%q is not a variable name", Clip(name, 40))
 		}

@@ -3,6 +3,7 @@ package protocol
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -126,6 +127,21 @@ func (c *checker) add(path, format string, args ...any) {
 func (c *checker) name(path, s string) {
 	if !ValidName(s, MaxNameBytes) {
 		c.add(path, "want 1 to %d printable characters without / or \\, got %q", MaxNameBytes, Clip(s, 40))
+	}
+}
+
+// text checks what becomes an argument, a variable or a path of a process: none of them
+// can hold a NUL byte.
+func (c *checker) text(path string, texts ...string) {
+	if slices.ContainsFunc(texts, func(s string) bool { return strings.ContainsRune(s, 0) }) {
+		c.add(path, "contains a NUL byte")
+	}
+}
+
+// texts checks each value of a map as text does.
+func (c *checker) texts(path string, values map[string]string) {
+	for name, v := range values {
+		c.text(path+"."+Clip(name, 40), name, v)
 	}
 }
 

@@ -94,6 +94,7 @@ func (r *RunRequest) Validate() error {
 	}
 	k.name("harness.id", r.Harness.ID)
 	k.name("harness.version", r.Harness.Version)
+	k.texts("harness.params", r.Harness.Params)
 	r.Case.Normalize()
 	r.Case.check(&k, "case")
 	if r.Runtime != "" {
@@ -252,6 +253,18 @@ type Answered struct {
 // Decision is the body of approve and reject, and the answer to an ask.
 type Decision struct {
 	Comment string `json:"comment,omitempty"`
+}
+
+// MaxComment bounds the comment of a decision, in bytes.
+const MaxComment = 4000
+
+// Validate reports a comment that is too long for a record as a BAD_REQUEST.
+func (d Decision) Validate() error {
+	var k checker
+	if n := len(d.Comment); n > MaxComment {
+		k.add("comment", "want at most %d bytes, got %d", MaxComment, n)
+	}
+	return k.err()
 }
 
 // VerdictBasis says which scores decided a verdict.

@@ -50,6 +50,9 @@ func (s *Service) Reject(ctx context.Context, p auth.Principal, id string, d pro
 var errOtherQuestion = errors.New("run: waits for another decision")
 
 func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d protocol.Decision, approved bool) (protocol.Run, error) {
+	if err := d.Validate(); err != nil {
+		return protocol.Run{}, err
+	}
 	run, err := s.find(ctx, p, id)
 	if err != nil {
 		return protocol.Run{}, err

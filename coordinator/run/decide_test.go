@@ -75,6 +75,9 @@ func TestP4_Ask(t *testing.T) {
 		},
 		"a no is an answer": func(t *testing.T, w *world, h Holder, l lease.Lease) {
 			q := w.ask(h, l.Ref, "q1", "May I?")
+			if _, err := w.s.Reject(t.Context(), bob, l.Job, protocol.Decision{Comment: strings.Repeat("x", protocol.MaxComment+1)}); code(err) != protocol.CodeBadRequest {
+				t.Errorf("a comment that no record has room for: %v, want BAD_REQUEST", err)
+			}
 			run, err := w.s.Reject(t.Context(), bob, l.Job, protocol.Decision{Comment: "use the other one"})
 			if err != nil || run.Status != protocol.StatusRunning {
 				t.Errorf("rejecting a question left the run %s, %v", run.Status, err)
