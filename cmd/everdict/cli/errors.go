@@ -30,6 +30,16 @@ type usageError struct {
 
 func (e *usageError) Error() string { return e.what }
 
+// notNegative refuses flags whose numbers and durations are below 0.
+func notNegative(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if v := cmd.Flags().Lookup(name).Value.String(); strings.HasPrefix(v, "-") {
+			return &usageError{cmd, fmt.Sprintf("--%s is 0 or more, not %s", name, v)}
+		}
+	}
+	return nil
+}
+
 // adviceError is an error with what to do next.
 type adviceError struct {
 	err    error

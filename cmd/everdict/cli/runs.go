@@ -46,6 +46,9 @@ func (a *app) runsList() *cobra.Command {
 		Args:        args(),
 		Annotations: map[string]string{jsonLines: ""},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notNegative(cmd, "since", "until", "limit"); err != nil {
+				return err
+			}
 			f.Status = protocol.Status(status)
 			if verdict != "" {
 				if verdict != "pass" && verdict != "fail" {

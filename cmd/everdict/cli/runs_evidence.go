@@ -36,6 +36,9 @@ log is shown as it grows, until the run is over.`,
 			if part.Stream != "" && part.Stream != protocol.StreamStdout && part.Stream != protocol.StreamStderr {
 				return &usageError{cmd, fmt.Sprintf("--stream is stdout or stderr, not %q", part.Stream)}
 			}
+			if err := notNegative(cmd, "tail"); err != nil {
+				return err
+			}
 			if follow && part.Tail > 0 {
 				return &usageError{cmd, "--tail and -f do not go together"}
 			}
