@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/everdict/everdict/agent"
@@ -41,18 +43,22 @@ func runUp(ctx context.Context, o cli.UpOptions) error {
 // runLocal is one evaluation without a server: a coordinator that lives as long
 // as the command, and the same runner as everywhere.
 func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
-	dir, err := os.MkdirTemp("", "everdict-run-")
+	// Who reads the output may leave: writing then fails, and what is below still ends.
+	left := make(chan os.Signal, 1)
+	signal.Notify(left, syscall.SIGPIPE)
+	defer signal.Stop(left)
+	dir, remove, err := newScratch()
 	if err != nil {
 		return 0, err
 	}
 	keep := ""
 	if o.Keep {
 		if keep, err = os.MkdirTemp("", "everdict-kept-"); err != nil {
-			return 0, errors.Join(err, os.RemoveAll(dir))
+			return 0, errors.Join(err, remove())
 		}
 	}
 	defer func() {
-		err = errors.Join(err, os.RemoveAll(dir))
+		err = errors.Join(err, remove())
 		if keep != "" {
 			if left, _ := filepath.Glob(filepath.Join(keep, "work", "*", "work")); len(left) > 0 {
 				keep = left[len(left)-1] // the last attempt's
@@ -72,7 +78,7 @@ func runLocal(ctx context.Context, o cli.RunOptions) (code int, err error) {
 	err = withLocal(ctx, local{
 		coordinator: cli.CoordinatorOptions{DataDir: data, Listen: "127.0.0.1:0", Log: o.Log,
 			RequireAuth: true, FirstKey: func(first string) error { key = first; return nil }},
-		stateDir:    state, workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
+		stateDir: state, workDir: work, slots: 1, keep: o.Keep, sandbox: o.Sandbox,
 		needs: run.Requirements(&o.Request.Case, &protocol.HarnessSpec{}).Capabilities,
 	}, func(ctx context.Context, url string) error {
 		c, err := client.New(client.Config{BaseURL: url, Token: key})
