@@ -4,6 +4,7 @@
 package kube
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,7 +84,9 @@ func (o *Opener) Lacks(f fleet.Feature) string {
 
 // Open implements fleet.Opener. What authenticates is, in this order: the kubeconfig in
 // kubeconfigSecret; server with the token in authSecret; context of the coordinator's
-// own kubeconfig; the service account that the coordinator's Pod has.
+// own kubeconfig; the service account that the coordinator's Pod has. Where neither the
+// spec nor a kubeconfig names a namespace, that is the Pod's own in the last case, and
+// else "default".
 func (o *Opener) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
 	if t.Spec.Kind != protocol.RuntimeK8s {
 		return nil, fmt.Errorf("kube: runtime %s is of kind %s", t.Spec.ID, t.Spec.Kind)
@@ -152,8 +156,11 @@ func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err erro
 	default:
 		a.credential = "the coordinator's service account"
 		a.config, err = rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
+		switch {
+		case errors.Is(err, rest.ErrNotInCluster):
 			err = errors.New("the runtime names no kubeconfigSecret, no server and no context, and the coordinator does not run in a cluster")
+		case err == nil && spec.Namespace == "":
+			a.namespace, err = ownNamespace()
 		}
 	}
 	if err != nil {
@@ -161,6 +168,19 @@ func (o *Opener) access(ctx context.Context, t fleet.Target) (a access, err erro
 	}
 	a.namespace = cmp.Or(spec.Namespace, a.namespace, corev1.NamespaceDefault)
 	return a, nil
+}
+
+// namespaceFile is where a Pod finds the namespace of its service account.
+// https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// ownNamespace is the one that the coordinator's Pod is in.
+func ownNamespace() (string, error) {
+	b, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return "", fmt.Errorf("read the namespace of the coordinator's Pod (or name namespace in the runtime): %w", err)
+	}
+	return string(bytes.TrimSpace(b)), nil
 }
 
 // expiry is when the client certificate of a credential expires; zero: it has none.
