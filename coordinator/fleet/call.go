@@ -123,6 +123,9 @@ func (p *pool) callsEnded(ctx context.Context) {
 func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 	was := p.launching[end.unit]
 	delete(p.launching, end.unit)
+	if end.err != nil {
+		p.unsay(was.Job)
+	}
 	handed := p.isHanded(end.unit)
 	if end.err == nil && handed {
 		p.mark(end.unit).completed = p.cfg.Now()

@@ -276,6 +276,34 @@ func TestAClusterThatIsAway(t *testing.T) {
 }
 
 // A newer version with other limits keeps the units, and launches what fits now.
+// TestP9_ALaunchThatIsRefused: the run says what is wrong, and of a unit no more than is
+// there.
+func TestP9_ALaunchThatIsRefused(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		mayNot := &fleet.AuthError{Credential: "authSecret narrow", Err: errors.New("it may not create")}
+		const why = "cannot launch: the cluster refuses authSecret narrow: it may not create; trying again every"
+		w.cluster.Refuse(mayNot)
+		w.submit(fleet.Needs{}, "run_a")
+		for range 3 { // as many tries
+			if got := w.why("run_a"); !strings.HasPrefix(got, why) {
+				t.Errorf("nothing could be made: it waits because of %q, want %q", got, why)
+			}
+			w.pass(time.Minute)
+		}
+		w.wantUnits("none was made")
+		w.cluster.Refuse(nil)
+		w.cluster.Break(errors.New("no Secret could be made"))
+		w.pass(2 * time.Minute)
+		w.wantUnits("its launch is not complete", unit("run_a", 1))
+		w.wantWhy("run_a", "unit "+unit("run_a", 1)+" is launching; cannot launch: no Secret could be made; trying again every")
+		w.cluster.Break(nil)
+		w.pass(2 * time.Minute)
+		if got, want := w.why("run_a"), "unit "+unit("run_a", 1)+" is running on node memory"; got != want {
+			t.Errorf("it goes: it waits because of %q, want %q", got, want)
+		}
+	})
+}
+
 func TestANewerVersion(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
 		w.submit(fleet.Needs{}, "run_a", "run_b")

@@ -59,7 +59,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 			return
 		}
 		if w.Job != "" {
-			l.words[w.Job] = fmt.Sprintf("unit %s is %s", w.unit, Pending)
+			l.words[w.Job] = fmt.Sprintf("unit %s is %s", w.unit, Launching)
 		}
 		l.beginLaunch(ctx, current, o)
 	}

@@ -23,7 +23,9 @@ type pool struct {
 	spec  *protocol.RuntimeSpec
 	word  string            // why a run without a word of its own has no unit
 	words map[string]string // by run
-	ends  []callEnd         // those that have not been taken in
+	// failing says that word is what the cluster does not do, which concerns every run.
+	failing bool
+	ends    []callEnd // those that have not been taken in
 	// handed are the payloads of units whose launch is not seen to be complete.
 	handed map[string][]byte
 
@@ -134,10 +136,14 @@ func (p *pool) kick() {
 func (p *pool) why(run string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.words[run]; w != "" {
-		return w, true
+	switch own := p.words[run]; {
+	case own == "":
+		return p.word, p.word != ""
+	case p.failing:
+		return own + "; " + p.word, true
+	default:
+		return own, true
 	}
-	return p.word, p.word != ""
 }
 
 // settle is the least time between two looks, so that a burst of changes is one look.
@@ -238,7 +244,9 @@ func (p *pool) failed(action string, err error) {
 	p.failedAt = p.cfg.Now()
 	p.notBefore = p.failedAt.Add(delay)
 	p.log.Warn("cluster failed", "action", action, "err", err, "again in", delay)
-	p.say(fmt.Sprintf("cannot %s: %s; trying again every %v or sooner", action, protocol.Clip(err.Error(), 400), p.cfg.MaxBackoff))
+	p.mu.Lock()
+	p.word, p.failing = fmt.Sprintf("cannot %s: %s; trying again every %v or sooner", action, protocol.Clip(err.Error(), 400), p.cfg.MaxBackoff), true
+	p.mu.Unlock()
 	var auth *AuthError
 	if errors.As(err, &auth) && p.latest != nil {
 		// The next client is made with what the secret is by then.
@@ -246,8 +254,16 @@ func (p *pool) failed(action string, err error) {
 	}
 }
 
+// say says why runs have no unit, of a cluster that does what it is asked to.
 func (p *pool) say(word string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.word = word
+	p.word, p.failing = word, false
+}
+
+// unsay takes back what was said of a run whose unit may not be there.
+func (p *pool) unsay(run string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.words, run)
 }
