@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -260,8 +261,13 @@ func foreign(err error) bool {
 	return runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || runtime.IsNotRegisteredError(err) || strings.Contains(err.Error(), "json parse error")
 }
 
-// denied says that the credential is known and may not do this. Admission forbids with
-// the same code and other words.
+// unauthorized are the words of an API server whose authorization refuses a request.
+// Policies are asked after it, forbid with the same code, and say what they like.
+// https://github.com/kubernetes/kubernetes/blob/v1.34.4/staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
+var unauthorized = regexp.MustCompile(`^([^ ]+( "[^"]*")? is )?forbidden: User "(\\.|[^"\\])*" cannot `)
+
+// denied says that the credential is known and may not do this.
 func denied(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ")
+	var answer apierrors.APIStatus // what is around it has words of its own
+	return apierrors.IsForbidden(err) && errors.As(err, &answer) && unauthorized.MatchString(answer.Status().Message)
 }

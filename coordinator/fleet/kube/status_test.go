@@ -2,6 +2,8 @@ package kube
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/everdict/everdict/coordinator/fleet"
 )
 
 // TestAStatusIsKnown: in each form in which an API server gives it, and nothing else is one.
@@ -35,6 +39,35 @@ func TestAStatusIsKnown(t *testing.T) {
 	for _, body := range []string{"", "no", `{"kind":"Status"}`, "k8s\x00", `["Status"]`} {
 		if isStatus(nil, []byte(body), "") {
 			t.Errorf("%q is taken for a status", body)
+		}
+	}
+}
+
+// TestWhoForbids: an API server forbids with one code what the credential has no right to,
+// what a policy is against, and what a quota has no room for.
+func TestWhoForbids(t *testing.T) {
+	t.Parallel()
+	p := &provider{credential: "kubeconfigSecret cluster"}
+	jobs := schema.GroupResource{Group: "batch", Resource: "jobs"}
+	for name, c := range map[string]struct {
+		err  error
+		auth bool
+	}{
+		"no right":              {apierrors.NewForbidden(jobs, "", errors.New(`User "system:serviceaccount:runs:everdict-launcher" cannot create resource "jobs" in API group "batch" in the namespace "runs"`)), true},
+		"no right to one":       {apierrors.NewForbidden(jobs, "everdict-x-1", errors.New(`User "o\"neil" cannot get resource "jobs" in API group "batch" in the namespace "runs"`)), true},
+		"no right to a path":    {apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(`User "system:anonymous" cannot get path "/version"`)), true},
+		"no right, to a watch":  {fmt.Errorf("failed to list *v1.Job: %w", apierrors.NewForbidden(jobs, "", errors.New(`User "u" cannot list resource "jobs" in API group "batch" in the namespace "runs"`))), true},
+		"a policy":              {apierrors.NewForbidden(jobs, "everdict-x-1", errors.New("ValidatingAdmissionPolicy 'images' with binding 'images' denied request: workloads cannot use images of this registry")), false},
+		"a webhook that quotes": {apierrors.NewForbidden(jobs, "everdict-x-1", errors.New(`admission webhook "w" denied the request: User "everdict" cannot have this`)), false},
+	} {
+		err := p.err("create the Job", c.err)
+		var auth *fleet.AuthError
+		var refused *fleet.RefusedError
+		if errors.As(err, &auth) != c.auth || errors.As(err, &refused) == c.auth {
+			t.Errorf("%s: %T %v, want the credential refused: %v", name, err, err, c.auth)
+		}
+		if refused != nil && (refused.Cause != fleet.CausePolicy || refused.Message != c.err.Error()) {
+			t.Errorf("%s: %+v, want the policy's own words", name, refused)
 		}
 	}
 }
