@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -287,6 +288,9 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 	k.secret("kubeconfigSecret", s.KubeconfigSecret)
 	if s.Kind == RuntimeK8s {
 		s.checkAccess(k)
+		if s.Namespace != "" && !DNSLabel(s.Namespace) {
+			k.add("namespace", "want the name of a namespace: small letters, digits and -, a letter or digit first and last, at most 63")
+		}
 	}
 	if s.Kind == RuntimeNomad {
 		k.address("addr", s.Addr, true)
@@ -319,6 +323,12 @@ func (s *RuntimeSpec) checkKind(k *checker) {
 		}
 	}
 }
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// DNSLabel says whether a name can be that of a namespace of Kubernetes.
+// https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names
+func DNSLabel(name string) bool { return dnsLabel.MatchString(name) }
 
 // checkAccess refuses halves of ways into a Kubernetes cluster, which another way would
 // silently take the place of. A whole way beside one that comes before it is none.

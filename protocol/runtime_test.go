@@ -71,6 +71,8 @@ func TestP15_RuntimeFaults(t *testing.T) {
 			"runtime: goes with driver docker"},
 		"a path and an image":          {nomad + `"command":"/job-runner"}`, "command: goes with driver raw_exec"},
 		"a driver elsewhere":           {`{"kind":"k8s","id":"x","version":"1","image":"i","driver":"docker"}`, "driver: goes with kind nomad"},
+		"no namespace":                 {`{"kind":"k8s","id":"x","version":"1","image":"i","namespace":"a/b C"}`, "namespace: want the name of a namespace"},
+		"a namespace that is too long": {`{"kind":"k8s","id":"x","version":"1","image":"i","namespace":"` + strings.Repeat("a", 64) + `"}`, "namespace: want the name of a namespace"},
 		"zero":                         {nomad + `"maxConcurrent":0}`, "maxConcurrent: want a whole number above 0"},
 		"negative":                     {nomad + `"memoryBudgetMb":-1}`, "memoryBudgetMb"},
 		"no CPU":                       {nomad + `"cpuBudget":0}`, "cpuBudget"},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -44,9 +43,6 @@ func (i Isolation) Check() error {
 	return nil
 }
 
-// label is what the namespaces of a cluster can be called.
-var label = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // Apply is a workspace's runtime as its units are launched under the policy. One that
 // cannot meet it is a 400 that names it.
 func (i Isolation) Apply(workspace string, spec *protocol.RuntimeSpec) (*protocol.RuntimeSpec, error) {
@@ -76,7 +72,7 @@ func (i Isolation) Apply(workspace string, spec *protocol.RuntimeSpec) (*protoco
 	}
 	own := "everdict-" + workspace
 	switch {
-	case !label.MatchString(own):
+	case !protocol.DNSLabel(own):
 		return nil, refuse("the workspace would have the namespace %s, which no cluster can have; use a workspace named with small letters, digits and -, or machines that are paired", protocol.Clip(own, 80))
 	case spec.Namespace != "" && spec.Namespace != own:
 		return nil, refuse("namespace %s is not the workspace's own; leave it out, or name %s", protocol.Clip(spec.Namespace, 80), own)

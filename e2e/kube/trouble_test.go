@@ -190,6 +190,21 @@ func TestF9_P9_APlaceThatIsNotThere(t *testing.T) {
 	noUnits(t, ns)
 }
 
+// TestP9_ANamespaceThatIsNotThere: the probe says so, and no run waits for it.
+func TestP9_ANamespaceThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	const nowhere = "everdict-test-nowhere"
+	h, _ := launching(t, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Namespace = nowhere })
+	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeError || !strings.Contains(p.Detail, `namespaces "`+nowhere+`" not found`) {
+		t.Errorf("probe: %+v, want it to miss the namespace", p)
+	}
+	run := h.Settled(h.Submit(on("say hello")))
+	failed(t, run, protocol.ClassConfig, protocol.ReasonStart, `namespaces "`+nowhere+`" not found`)
+	if run.Attempt != 1 {
+		t.Errorf("attempt %d, want one", run.Attempt)
+	}
+}
+
 // TestF9_P9_AQuota: the run says what the cluster says, and goes on when there is room.
 func TestF9_P9_AQuota(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
@@ -43,8 +44,11 @@ func (r right) String() string {
 	return r.resource
 }
 
-// Probe implements fleet.Provider: the version, and that the credential permits all that
-// units need.
+// probeUnit is the name of a unit that never is.
+const probeUnit = "everdict-probe"
+
+// Probe implements fleet.Provider: the version, that the credential permits all that units
+// need, and that a Job would be taken.
 func (p *provider) Probe(ctx context.Context) (string, error) {
 	v, err := p.version(ctx)
 	if err != nil {
@@ -61,7 +65,20 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 	if len(missing) > 0 {
 		return "", &fleet.AuthError{Credential: p.credential, Err: fmt.Errorf("403: it may not %s in namespace %s", strings.Join(missing, "; "), p.namespace)}
 	}
+	if err := p.rehearse(ctx); err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("kubernetes %s, namespace %s", v, p.namespace), nil
+}
+
+// rehearse has the cluster admit a Job without making it: the namespace has to be there,
+// and policies may have a word. A quota that has no room now may have it later.
+func (p *provider) rehearse(ctx context.Context) error {
+	_, err := p.client.BatchV1().Jobs(p.namespace).Create(ctx, job(&p.cfg, p.t, fleet.Order{Unit: probeUnit}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if overQuota(err) || apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run") {
+		return nil
+	}
+	return p.unmade("create a Job, as a dry run", err)
 }
 
 // missing are the rights that the credential does not have, by resource. The cluster is

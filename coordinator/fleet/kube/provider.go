@@ -73,7 +73,7 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 		}
 	}
 	if err != nil {
-		return p.err("create the Job", err)
+		return p.unmade("create the Job", err)
 	}
 	if j.Spec.Suspend == nil || !*j.Spec.Suspend {
 		return nil
@@ -91,11 +91,11 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 		}
 	}
 	if err != nil {
-		return p.err("create the Secret of the unit", err)
+		return p.unmade("create the Secret of the unit", err)
 	}
 	if closed(o) { // before there is a Pod
 		if err := p.closeNetwork(ctx, j); err != nil {
-			return p.err("create the NetworkPolicy", err)
+			return p.unmade("create the NetworkPolicy", err)
 		}
 	}
 	_, err = jobs.Patch(ctx, j.Name, types.StrategicMergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{})
@@ -234,7 +234,7 @@ func (p *provider) err(action string, err error) error {
 		return &fleet.AuthError{Credential: p.credential, Err: err}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return &fleet.RefusedError{Cause: fleet.CauseStart, Message: err.Error()}
-	case apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "exceeded quota"):
+	case apierrors.IsForbidden(err) && !overQuota(err):
 		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: err.Error()}
 	}
 	if code := status(err); code >= 300 && code < 400 {
@@ -244,6 +244,18 @@ func (p *provider) err(action string, err error) error {
 		return fmt.Errorf("kube: %s: what answers is no Kubernetes API server", action)
 	}
 	return fmt.Errorf("kube: %s: %w", action, err)
+}
+
+// unmade is err for what was to be created. Its namespace may not be there, which no waiting
+// mends.
+func (p *provider) unmade(action string, err error) error {
+	var answer apierrors.APIStatus
+	if apierrors.IsNotFound(err) && errors.As(err, &answer) {
+		if of := answer.Status().Details; of != nil && of.Kind == "namespaces" {
+			return &fleet.RefusedError{Cause: fleet.CauseStart, Message: err.Error()}
+		}
+	}
+	return p.err(action, err)
 }
 
 // status is the HTTP code of an answer that was an error; 0: there was none.
@@ -259,6 +271,11 @@ func status(err error) int {
 // quote it.
 func foreign(err error) bool {
 	return runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) || runtime.IsNotRegisteredError(err) || strings.Contains(err.Error(), "json parse error")
+}
+
+// overQuota says that a quota of the namespace is used up.
+func overQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "is forbidden: exceeded quota: ")
 }
 
 // unauthorized are the words of an API server whose authorization refuses a request.
