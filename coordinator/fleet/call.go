@@ -37,6 +37,9 @@ type callEnd struct {
 	unit             string
 	removal, forgets bool
 	err              error
+	// full is what a quota had no room for, first at since; empty: there was.
+	full  string
+	since time.Time
 	// refused is what the cluster's refusal means for the attempt; nil: there was none.
 	refused *protocol.Failure
 	// cold is why no unit of this kind can be kept ready; empty: it can.
@@ -66,7 +69,11 @@ func (p *pool) call(ctx context.Context, width chan struct{}, end callEnd, do fu
 func (l *look) beginLaunch(ctx context.Context, c *cluster, o Order) {
 	p := l.pool
 	p.launching[o.Unit] = launching{Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note, State: Pending}, c, l.now}
-	p.call(ctx, p.launchWidth, callEnd{unit: o.Unit}, func(ctx context.Context, end *callEnd) {
+	since := l.now
+	if q, again := p.quotas[o.Unit]; again {
+		since = q.since
+	}
+	p.call(ctx, p.launchWidth, callEnd{unit: o.Unit, since: since}, func(ctx context.Context, end *callEnd) {
 		end.err = p.launchOne(ctx, c, o, end)
 	})
 }
@@ -74,23 +81,38 @@ func (l *look) beginLaunch(ctx context.Context, c *cluster, o Order) {
 func (p *pool) launchOne(ctx context.Context, c *cluster, o Order, end *callEnd) error {
 	err := c.Launch(ctx, o)
 	var refused *RefusedError
+	var full *QuotaError
 	switch {
-	case errors.As(err, &refused) && o.Job == "":
-		end.cold = refused.Message
-		return nil
 	case errors.As(err, &refused):
-		needs, err := p.cfg.Runs.Needs(ctx, o.Job)
-		if err != nil {
-			return err
-		}
-		t := &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}
-		f := failure(&Unit{Name: o.Unit}, t, needs, true)
-		end.refused = &f
-		return p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, f)
+		return p.refuse(ctx, o, &Trouble{Cause: refused.Cause, Message: refused.Message, Final: true}, end)
+	case errors.As(err, &full) && o.Job != "" && p.cfg.Now().Sub(end.since) < p.cfg.PendingTimeout:
+		end.full = full.Message
+		return nil
+	case errors.As(err, &full):
+		return p.refuse(ctx, o, &Trouble{Cause: CauseQuota, Message: full.Message}, end)
 	case err == nil:
 		p.log.Info("unit launched", "run", o.Job, "unit", o.Unit)
 	}
 	return err
+}
+
+// refuse ends the attempt of an order that the cluster does not take, or has not taken for
+// too long.
+func (p *pool) refuse(ctx context.Context, o Order, t *Trouble, end *callEnd) error {
+	if o.Job == "" {
+		end.cold = t.Message
+		return nil
+	}
+	needs, err := p.cfg.Runs.Needs(ctx, o.Job)
+	if err != nil {
+		return err
+	}
+	f := failure(&Unit{Name: o.Unit}, t, needs, true)
+	if !t.Final {
+		f = overdue(f, p.cfg.Now().Sub(end.since), p.cfg.PendingTimeout)
+	}
+	end.refused = &f
+	return p.cfg.Runs.Unplaced(ctx, o.Job, o.Attempt-1, f)
 }
 
 // beginRemoval terminates a unit.
@@ -127,7 +149,7 @@ func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 		p.unsay(was.Job)
 	}
 	handed := p.isHanded(end.unit)
-	if end.err == nil && handed {
+	if end.err == nil && end.full == "" && handed {
 		p.mark(end.unit).completed = p.cfg.Now()
 	}
 	var notHanded *handOutError
@@ -142,7 +164,10 @@ func (p *pool) launchEnded(ctx context.Context, end callEnd) {
 		p.failed("launch", end.err)
 	case end.cold != "":
 		p.coldUntil(end.cold)
+	case end.full != "":
+		p.noRoom(&end)
 	default:
+		delete(p.quotas, end.unit)
 		if !was.began.Before(p.failedAt) {
 			p.failures = 0
 		}

@@ -30,7 +30,11 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 	l.giveWay(short)
 	all = append(all, l.keepWarm(slots, short)...)
 	for _, u := range l.idle {
-		if l.cutOff(u.Name) && !l.mark(u.Name).going { // its launch was cut off
+		switch {
+		case !l.cutOff(u.Name) || l.mark(u.Name).going:
+		case l.cold.After(l.now):
+			l.due(l.cold)
+		default: // its launch was cut off
 			all = append(all, wanted{unit: u.Name, note: u.note})
 		}
 	}
@@ -58,7 +62,7 @@ func (l *look) launch(ctx context.Context, current *cluster) {
 			}
 			return
 		}
-		if w.Job != "" {
+		if w.Job != "" && l.words[w.Job] == "" {
 			l.words[w.Job] = fmt.Sprintf("unit %s is %s", w.unit, Launching)
 		}
 		l.beginLaunch(ctx, current, o)
@@ -78,10 +82,11 @@ type shortage struct{ slots, memory, cpu int }
 // missing are the units that waiting jobs have not, how many slots are left, and what
 // those jobs wait for that do not fit now.
 func (l *look) missing(ctx context.Context) (all []wanted, slots int, short shortage) {
-	use := &l.demand.Use
+	use, vacant := &l.demand.Use, l.vacated()
 	slots = use.Limit.MaxConcurrent - use.Leases - len(l.awaited) - l.leaving - len(l.idle)
 	for _, w := range l.demand.Next {
 		unit := UnitName(w.Job, w.Attempt+1)
+		noRoom := l.waitsForQuota(w.Job, unit, &vacant)
 		if l.awaited[w.Job] != "" {
 			if l.awaited[w.Job] == unit && l.cutOff(unit) && !l.notYet(l.mark(unit)) { // its launch was cut off
 				all = append(all, wanted{Waiting: w, unit: unit, payload: l.units[unit].Note == payloadNote})
@@ -108,6 +113,7 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots int, short shor
 			if needs.within(use.Limit) {
 				short.cpu++
 			}
+		case noRoom:
 		default:
 			slots--
 			l.promised.add(needs)

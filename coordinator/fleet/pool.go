@@ -57,6 +57,10 @@ type pool struct {
 	// when none is launched to be kept ready.
 	assigned map[string]assignment
 	cold     time.Time
+	// quotas are the units that a quota had no room for, by name, and listed those that the
+	// cluster showed then.
+	quotas map[string]overQuota
+	listed map[string]bool
 	// failures of the cluster in a row, when it failed last, and when it is asked again.
 	failures            int
 	failedAt, notBefore time.Time
@@ -114,7 +118,7 @@ func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.Runti
 		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, removing: map[string]removing{}, marks: map[string]*marks{},
-		assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
+		assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, quotas: map[string]overQuota{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
 	}
 }
 

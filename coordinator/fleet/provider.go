@@ -43,7 +43,7 @@ type Provider interface {
 	Probe(ctx context.Context) (string, error)
 	// Launch makes a unit. One that is there already is left alone; one whose launch
 	// was cut off is completed. A *RefusedError says that the cluster will never take
-	// this order.
+	// this order, a *QuotaError that it does not now.
 	Launch(ctx context.Context, o Order) error
 	// List is every unit of the target that is there, ended ones included.
 	List(ctx context.Context) ([]Unit, error)
@@ -243,6 +243,12 @@ type RefusedError struct {
 
 // Error implements error.
 func (e *RefusedError) Error() string { return e.Message }
+
+// QuotaError says that a quota of a cluster has no room for an order, which others may make.
+type QuotaError struct{ Message string }
+
+// Error implements error.
+func (e *QuotaError) Error() string { return e.Message }
 
 // UnitName is the name of the unit for an attempt of a run: letters, digits and "-", at
 // most 63. The same attempt has the same name, so that no unit is launched twice.

@@ -198,10 +198,27 @@ func TestP9_ANamespaceThatIsNotThere(t *testing.T) {
 	if p := h.Probe("cluster"); p.Reachable || p.Reason != protocol.ProbeError || !strings.Contains(p.Detail, `namespaces "`+nowhere+`" not found`) {
 		t.Errorf("probe: %+v, want it to miss the namespace", p)
 	}
-	run := h.Settled(h.Submit(on("say hello")))
-	failed(t, run, protocol.ClassConfig, protocol.ReasonStart, `namespaces "`+nowhere+`" not found`)
-	if run.Attempt != 1 {
-		t.Errorf("attempt %d, want one", run.Attempt)
+	failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonStart, `namespaces "`+nowhere+`" not found`)
+}
+
+// quota lets a namespace have so many of something, until lift.
+func quota(t *testing.T, ns string, of corev1.ResourceName, most int64) (lift func()) {
+	t.Helper()
+	quotas := kubernetesClient(t).CoreV1().ResourceQuotas(ns)
+	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "test"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{of: *resource.NewQuantity(most, resource.DecimalSI)}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "the quota is in force", func() bool {
+		q, err := quotas.Get(t.Context(), "test", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) > 0
+	})
+	return func() {
+		t.Helper()
+		if err := quotas.Delete(t.Context(), "test", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -209,23 +226,48 @@ func TestP9_ANamespaceThatIsNotThere(t *testing.T) {
 func TestF9_P9_AQuota(t *testing.T) {
 	t.Parallel()
 	h, ns := launching(t, patient)
-	quotas := kubernetesClient(t).CoreV1().ResourceQuotas(ns)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "none"},
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	house.Eventually(t, "the quota is in force", func() bool {
-		q, err := quotas.Get(t.Context(), "none", metav1.GetOptions{})
-		return err == nil && len(q.Status.Hard) > 0
-	})
+	lift := quota(t, ns, corev1.ResourcePods, 0)
 	id := h.Submit(on("say hello"))
-	blocked(t, h, id, "exceeded quota: none")
-	if err := quotas.Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	blocked(t, h, id, "exceeded quota: test")
+	lift()
 	if run := h.Settled(id); run.Status != protocol.StatusSucceeded {
 		t.Errorf("the run is %s, %+v; want it done once there is room", run.Status, run.Failure)
+	}
+	noUnits(t, ns)
+}
+
+// TestF9_P9_AQuotaOfObjects: where a quota has no room for the Job or the Secret of a unit, the
+// run says so, and ends after a while.
+func TestF9_P9_AQuotaOfObjects(t *testing.T) {
+	t.Parallel()
+	for _, of := range []corev1.ResourceName{"count/jobs.batch", corev1.ResourceSecrets} {
+		t.Run(strings.ReplaceAll(string(of), "/", " "), func(t *testing.T) {
+			t.Parallel()
+			h, ns := launching(t, once)
+			quota(t, ns, of, 0)
+			if p := h.Probe("cluster"); !p.Reachable {
+				t.Errorf("probe: %+v; want it reachable, since a quota may have room later", p)
+			}
+			id := h.Submit(on("say hello"))
+			blocked(t, h, id, "waits: quota: ")
+			blocked(t, h, id, "exceeded quota: test")
+			failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonUnschedulable, "exceeded quota: test")
+			noUnits(t, ns)
+		})
+	}
+}
+
+// TestF9_AQuotaOfJobs: runs that a quota has no room for go as others make it.
+func TestF9_AQuotaOfJobs(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t, patient)
+	quota(t, ns, "count/jobs.batch", 1)
+	var ids []string
+	for range 4 {
+		ids = append(ids, h.Submit(on("say hello")))
+	}
+	for _, id := range ids {
+		succeeded(t, h.Settled(id), 1)
 	}
 	noUnits(t, ns)
 }

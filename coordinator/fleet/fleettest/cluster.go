@@ -30,6 +30,7 @@ type Cluster struct {
 	refuse   error            // what calls that change something answer; lists do not know
 	refused  int
 	kept     error // what removals answer
+	most     int   // units that its quota has room for; 0: it has none
 	behind   bool  // lists show launches that are complete as half done
 	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
@@ -160,6 +161,13 @@ func (c *Cluster) Keep(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.kept = err
+}
+
+// Quota makes launches beyond so many units fail; 0: none do.
+func (c *Cluster) Quota(most int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.most = most
 }
 
 // Behind makes lists show units that were launched as half launched, until it is called
@@ -344,6 +352,11 @@ func (p *provider) Launch(ctx context.Context, o fleet.Order) error {
 		if strings.ToLower(o.Image) != o.Image {
 			p.c.mu.Unlock()
 			return &fleet.RefusedError{Cause: fleet.CauseImage, Message: fmt.Sprintf("couldn't parse image name %q: invalid reference format", o.Image)}
+		}
+		if used := len(p.c.units); p.c.most > 0 && used >= p.c.most {
+			most := p.c.most
+			p.c.mu.Unlock()
+			return &fleet.QuotaError{Message: fmt.Sprintf("exceeded quota: %d of %d units", used, most)}
 		}
 		u = &unit{Unit: fleet.Unit{Name: o.Unit, Job: o.Job, Attempt: o.Attempt, Note: o.Note}, target: p.target(), order: o}
 		p.c.units[p.key(o.Unit)] = u

@@ -234,7 +234,9 @@ func (p *provider) err(action string, err error) error {
 		return &fleet.AuthError{Credential: p.credential, Err: err}
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return &fleet.RefusedError{Cause: fleet.CauseStart, Message: err.Error()}
-	case apierrors.IsForbidden(err) && !overQuota(err):
+	case overQuota(err):
+		return &fleet.QuotaError{Message: err.Error()}
+	case apierrors.IsForbidden(err):
 		return &fleet.RefusedError{Cause: fleet.CausePolicy, Message: err.Error()}
 	}
 	if code := status(err); code >= 300 && code < 400 {
