@@ -4,6 +4,7 @@
 #   test/pause:1, everdict-test/unit:1  what the conformance suite's units run
 #   everdict-test/runner:1              job-runner in a busybox
 #   everdict-test/impatient:1           the same, which gives its result up after 2 s
+#   everdict-test/own:1                 runner:1 with a user that is neither root nor in its group
 #   everdict-test/case:1                a busybox, as the image of a case
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,6 +26,8 @@ image test/pause:1 /unit "$made/unit:/unit"
 image everdict-test/unit:1 /unit "$made/unit:/unit"
 image everdict-test/runner:1 /usr/local/bin/job-runner -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner"
 image everdict-test/impatient:1 /usr/local/bin/job-runner -env EVERDICT_DELIVER_TIMEOUT=2s -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner"
+printf 'root:x:0:0::/root:/bin/sh\nown:x:1000:1000::/:/bin/sh\n' >"$made/passwd" # from where a container has its group
+image everdict-test/own:1 /usr/local/bin/job-runner -user own -busybox "$busybox" "$made/job-runner:/usr/local/bin/job-runner" "$made/passwd:/etc/passwd"
 printf '#!/bin/sh\necho in its own image\n' >"$made/of-the-case"
 image everdict-test/case:1 "" -busybox "$busybox" "$made/of-the-case:/usr/local/bin/of-the-case"
 for tar in "$made"/*.tar; do

@@ -34,6 +34,8 @@ const (
 	unitImage   = "docker.io/everdict-test/unit:1"
 	runnerImage = "docker.io/everdict-test/runner:1"
 	caseImage   = "docker.io/everdict-test/case:1"
+	// ownImage is runnerImage with a user of its own.
+	ownImage = "docker.io/everdict-test/own:1"
 	// impatientImage is runnerImage, which gives its result up after 2 s.
 	impatientImage = "docker.io/everdict-test/impatient:1"
 )

@@ -121,6 +121,25 @@ func TestP12_ARunOnTheCluster(t *testing.T) {
 	noUnits(t, ns)
 }
 
+// TestTheImagesOwnUser: it can read what its unit is given, whatever its groups are.
+func TestTheImagesOwnUser(t *testing.T) {
+	t.Parallel()
+	for name, payload := range map[string]bool{"token": false, "payload": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, ns := launching(t, once, func(c *coordinator.Config, s *protocol.RuntimeSpec) {
+				c.Launch.User, s.Image, s.Payload = -1, ownImage, payload
+			})
+			id := h.Submit(on("run id -u; id -g"))
+			succeeded(t, h.Settled(id), 1)
+			if log := logOf(t, h, id); strings.Count(log, "1000") < 2 {
+				t.Errorf("the log is %q, want the image's user and group", log)
+			}
+			noUnits(t, ns)
+		})
+	}
+}
+
 // checkPod reads what the Pod may do.
 func checkPod(t *testing.T, p *corev1.Pod) {
 	t.Helper()

@@ -106,7 +106,7 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 		Tolerations:                   tolerations(t.Spec.Tolerations),
 		SecurityContext:               &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Volumes: []corev1.Volume{
-			{Name: "token", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: o.Unit, DefaultMode: ptr(int32(0o440))}}},
+			{Name: "token", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: o.Unit, DefaultMode: ptr(secretMode(cfg))}}},
 			{Name: "everdict", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		},
@@ -152,6 +152,15 @@ func pod(cfg *Config, t fleet.Target, o fleet.Order) corev1.PodSpec {
 		give(&spec, cfg, t)
 	}
 	return spec
+}
+
+// secretMode is that of the file with the token or the payload, which is root's: whoever the
+// runner runs as has to read it, and no group is set up for an image's own user.
+func secretMode(cfg *Config) int32 {
+	if cfg.User < 0 {
+		return 0o444
+	}
+	return 0o440
 }
 
 // give makes the Pod's document a payload. What is in a Secret cannot be removed from

@@ -1,5 +1,5 @@
 // Command image writes an image archive of one layer, as docker save does, without any
-// engine: image -o FILE -name NAME -entry PATH [-busybox PATH] [-env K=V] SRC:DEST...
+// engine: image -o FILE -name NAME -entry PATH [-busybox PATH] [-env K=V] [-user NAME] SRC:DEST...
 package main
 
 import (
@@ -23,14 +23,15 @@ func main() {
 	entry := flag.String("entry", "", "entry point; empty: none")
 	busybox := flag.String("busybox", "", "static busybox, installed with all of its names")
 	env := flag.String("env", "", "variable K=V of the image; empty: none")
+	user := flag.String("user", "", "user of the image; empty: root")
 	flag.Parse()
-	if err := write(*out, *name, *entry, *env, *busybox, flag.Args()); err != nil {
+	if err := write(*out, *name, *entry, *env, *user, *busybox, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func write(out, name, entry, env, busybox string, files []string) error {
+func write(out, name, entry, env, user, busybox string, files []string) error {
 	layer, err := layer(busybox, files)
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func write(out, name, entry, env, busybox string, files []string) error {
 		environ = append(environ, env)
 	}
 	config := map[string]any{"architecture": runtime.GOARCH, "os": "linux", "rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest(layer)}},
-		"config": map[string]any{"Env": environ}}
+		"config": map[string]any{"Env": environ, "User": user}}
 	if entry != "" {
 		config["config"].(map[string]any)["Entrypoint"] = []string{entry}
 	}
