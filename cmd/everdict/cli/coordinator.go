@@ -235,6 +235,12 @@ func (a *app) launchOptions() (LaunchOptions, error) {
 	if p := o.KubeImagePullPolicy; p != "" && !slices.Contains([]string{"Always", "IfNotPresent", "Never"}, p) {
 		return o, fmt.Errorf("%s: kube_image_pull_policy is %q: want Always, IfNotPresent or Never", a.cfg.Origin(config.KubeImagePullPolicy), p)
 	}
+	for _, key := range []string{config.KubeUser, config.NomadUser} {
+		if a.cfg.Int(key) == 0 {
+			return o, &adviceError{fmt.Errorf("%s: %s is 0: runners are not launched as root", a.cfg.Origin(key), strings.TrimPrefix(key, "coordinator.")),
+				"give the id of another user, or -1 for the image's own, whichever that is"}
+		}
+	}
 	if !slices.Contains(trustZones, o.TrustZones) {
 		return o, fmt.Errorf("%s: trust_zones is %q: want %s", a.cfg.Origin(config.TrustZones), o.TrustZones, strings.Join(trustZones, " or "))
 	}
