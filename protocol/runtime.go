@@ -478,6 +478,9 @@ type RuntimeRef struct {
 type RuntimeQuery struct {
 	Ref  *RuntimeRef
 	Spec *RuntimeSpec
+	// Fault is why it could not be read, for validate to say; nil: it was. It is not in its
+	// JSON.
+	Fault error
 }
 
 // UnmarshalJSON reads either form.
@@ -520,10 +523,12 @@ type RuntimeEntry struct {
 }
 
 // RuntimeValidation is the answer of POST /runtimes/validate. MissingSecrets is
-// nil if the spec names no secret, and empty if all that it names are there.
+// nil if the spec names no secret, and empty if all that it names are there. Warnings
+// name what registering would ignore.
 type RuntimeValidation struct {
 	Validation
 	MissingSecrets *[]string `json:"missingSecrets,omitempty"`
+	Warnings       []string  `json:"warnings,omitempty"`
 }
 
 // Reasons of a Probe that did not reach its cluster.

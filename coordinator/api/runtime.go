@@ -1,8 +1,10 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/protocol"
@@ -11,7 +13,7 @@ import (
 func (s *Server) runtimeRoutes() []route {
 	return []route{
 		create("/runtimes", "registerRuntime", "Register a runtime: a place to run, with its limits", (*Server).registerRuntime).action(auth.RuntimesWrite),
-		post("/runtimes/validate", "validateRuntime", "Say what registering would refuse, and which secrets are missing", (*Server).validateRuntime).action(auth.RuntimesWrite),
+		validateRuntimes("/runtimes/validate", "validateRuntime", "Say what registering would refuse or ignore, and which secrets are missing").action(auth.RuntimesWrite),
 		post("/runtimes/probe", "probeRuntime", "Ask the cluster of a runtime whether it answers; nothing is kept", (*Server).probeRuntime).action(auth.RuntimesWrite),
 		get("/runtimes", "listRuntimes", "List runtimes by id", (*Server).listRuntimes).action(auth.RuntimesRead),
 		get("/runtimes/{id}/versions/{version}", "getRuntime", "One version of a runtime", (*Server).getRuntime).action(auth.RuntimesRead).with(nameVersion{}),
@@ -49,6 +51,25 @@ func (s *Server) registerRuntime(c *call, spec *protocol.RuntimeSpec) (protocol.
 		return protocol.Registered{}, err
 	}
 	return s.cfg.Runtimes.Register(c.r.Context(), c.principal.Workspace, c.principal.Subject, *spec)
+}
+
+// validateRuntimes is a post whose answer says what is wrong with its body, if that is JSON.
+func validateRuntimes(path, id, summary string) route {
+	rt := post(path, id, summary, func(s *Server, c *call, doc *json.RawMessage) (protocol.RuntimeValidation, error) {
+		q := new(protocol.RuntimeQuery)
+		if len(*doc) > 0 {
+			q.Fault = decodeJSON(*doc, q)
+		}
+		v, err := s.validateRuntime(c, q)
+		if q.Ref == nil {
+			for _, key := range protocol.UnknownKeys(*doc, reflect.TypeFor[protocol.RuntimeSpec]()) {
+				v.Warnings = append(v.Warnings, key.String())
+			}
+		}
+		return v, err
+	})
+	rt.body = protocol.RuntimeQuery{}
+	return rt
 }
 
 func (s *Server) validateRuntime(c *call, q *protocol.RuntimeQuery) (protocol.RuntimeValidation, error) {

@@ -97,6 +97,20 @@ func TestValidateRuntime(t *testing.T) {
 	if v := validate(`{"kind":"k8s","id":"prod","version":"1.0.0","maxConcurrent":0}`); v.OK || len(v.Errors) != 2 || !v.VersionExists {
 		t.Errorf("two faults: %+v", v)
 	}
+	if v := validate(`{"kind":"k8s","id":"prod","version":"1.0.0","image":"i","maxConcurrent":"many"}`); v.OK || !v.VersionExists ||
+		len(v.Errors) != 1 || !strings.HasPrefix(v.Errors[0], "maxConcurrent: want a whole number in range, got string (line 1, column ") {
+		t.Errorf("another kind of value: %+v, want its error", v)
+	}
+	for _, body := range []string{`[]`, `"prod"`, `{"id":7}`} {
+		if v := validate(body); v.OK || len(v.Errors) != 1 || v.ExistingVersions == nil {
+			t.Errorf("%s: %+v, want its error", body, v)
+		}
+	}
+	if v := validate(`{"kind":"k8s","id":"k","version":"1","image":"i","servr":"http://k","maxConcurent":2,"tolerations":[{"key":"a","efect":"NoSchedule"}]}`); !v.OK ||
+		!cmp.Equal(v.Warnings, []string{"maxConcurent is not known, and is ignored", "servr is not known, and is ignored", "tolerations[0].efect is not known, and is ignored"}) {
+		t.Errorf("keys that nobody reads: %+v, want them named", v)
+	}
+	e.do("POST", "/runtimes/validate", `{"kind":`).problem(http.StatusBadRequest, protocol.CodeBadRequest)
 }
 
 // TestProbeRuntime: what this build cannot ask it does not claim to know.

@@ -189,6 +189,10 @@ func (r *Runtimes) Validate(ctx context.Context, workspace string, q protocol.Ru
 // for as far as it goes.
 func (r *Runtimes) spec(ctx context.Context, workspace string, q protocol.RuntimeQuery) (*protocol.RuntimeSpec, error) {
 	switch {
+	case q.Fault != nil && q.Spec != nil:
+		return q.Spec, q.Fault
+	case q.Fault != nil:
+		return &protocol.RuntimeSpec{}, q.Fault
 	case q.Ref != nil:
 		version := q.Ref.Version
 		if version == "" {

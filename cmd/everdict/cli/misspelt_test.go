@@ -37,7 +37,7 @@ func TestMisspeltKeys(t *testing.T) {
 		{"other kinds of values", `{"case":[1],"harness":"x","origin":7}`, reflect.TypeFor[protocol.RunRequest](), nil},
 	} {
 		var got []string
-		for _, m := range misspelt([]byte(row.document), row.kind, "") {
+		for _, m := range misspelt([]byte(row.document), row.kind) {
 			got = append(got, m.String())
 		}
 		if diff := cmp.Diff(row.want, got); diff != "" {

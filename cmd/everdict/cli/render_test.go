@@ -356,7 +356,7 @@ func TestTheShownRunIsValid(t *testing.T) {
 	if err := req.Validate(); err != nil {
 		t.Error(err)
 	}
-	if m := misspelt([]byte(aRun), reflect.TypeFor[protocol.RunRequest](), ""); len(m) > 0 {
+	if m := misspelt([]byte(aRun), reflect.TypeFor[protocol.RunRequest]()); len(m) > 0 {
 		t.Errorf("it has keys that nobody reads: %v", m)
 	}
 }

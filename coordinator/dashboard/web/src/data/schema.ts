@@ -1072,6 +1072,7 @@ export interface components {
             ok: boolean;
             version?: string;
             versionExists: boolean;
+            warnings?: string[];
         };
         Score: {
             attempts?: number;

@@ -138,7 +138,7 @@ function Register({ onClose }: { onClose: () => void }) {
       setProbe(undefined)
       setValid(undefined)
       const v = await change<RuntimeValidation>('POST', '/runtimes/validate', body())
-      if (!v.ok || v.missingSecrets?.length) setValid(v)
+      if (!v.ok || v.missingSecrets?.length || v.warnings?.length) setValid(v)
       if (v.ok) setProbe(await change<Probe>('POST', '/runtimes/probe', body()))
     })
   const submit = (e: FormEvent) => {
@@ -235,6 +235,18 @@ function Register({ onClose }: { onClose: () => void }) {
             <div className="grow">
               Missing: {valid.missingSecrets.join(', ')}. <Link href="/ui/secrets">Set the secret</Link> first.
             </div>
+          </div>
+        ) : null}
+        {valid?.warnings?.length ? (
+          <div className="note warn">
+            <AlertTriangle size={16} aria-hidden />
+            <ul className="stack tight grow">
+              {valid.warnings.map((w, i) => (
+                <li key={i} className="wrap">
+                  {w}
+                </li>
+              ))}
+            </ul>
           </div>
         ) : null}
         {probe && <ProbeResult p={probe} />}
