@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -337,6 +338,80 @@ func TestF14_ACredentialThatMayNotDoAll(t *testing.T) {
 		var refused *fleet.AuthError
 		return errors.As(err, &refused) && strings.Contains(err.Error(), "kubeconfigSecret cluster") && strings.Contains(err.Error(), "it may not get, list jobs; list events in namespace "+ns)
 	})
+}
+
+// TestF14_P9_ACredentialThatMayLookAndNotLaunch: the runs say so, too.
+func TestF14_P9_ACredentialThatMayLookAndNotLaunch(t *testing.T) {
+	t.Parallel()
+	h, _ := launching(t)
+	for _, resource := range []string{"jobs", "secrets"} {
+		ns, name := namespace(t, true), "no-"+resource
+		doc := withToken(t, launcher(t, ns))
+		roles := kubernetesClient(t).RbacV1().Roles(ns)
+		role, err := roles.Get(t.Context(), "everdict-launcher", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rule := range role.Rules {
+			if slices.Contains(rule.Resources, resource) {
+				role.Rules[i].Verbs = slices.DeleteFunc(rule.Verbs, func(verb string) bool { return verb == "create" })
+			}
+		}
+		if _, err := roles.Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		secret(t, h, name, doc)
+		register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: name, Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: name})
+		req := on("say hello")
+		req.Runtime = name
+		id := h.Submit(req)
+		blocked(t, h, id, "cannot launch: the cluster refuses kubeconfigSecret "+name)
+		blocked(t, h, id, `cannot create resource "`+resource+`"`)
+		if _, err := h.Client.Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		failed(t, h.Settled(id), protocol.ClassInfra, protocol.ReasonCancelled)
+	}
+}
+
+// TestF16_APolicyAgainstJobs: probe and run have its words, whatever these are.
+func TestF16_APolicyAgainstJobs(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	c, ctx := kubernetesClient(t).AdmissionregistrationV1(), context.Background()
+	const words = "workloads cannot use images of this registry"
+	_, err := c.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{"batch"}, APIVersions: []string{"v1"}, Resources: []string{"jobs"}},
+		}}}},
+		Validations: []admissionv1.Validation{{Expression: "false", Message: words, Reason: new(metav1.StatusReasonForbidden)}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.ValidatingAdmissionPolicies().Delete(ctx, ns, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete the policy: %v", err)
+		}
+	})
+	_, err = c.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: ns, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.ValidatingAdmissionPolicyBindings().Delete(ctx, ns, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete the binding: %v", err)
+		}
+	})
+	house.Eventually(t, "the probe meets the policy", func() bool {
+		p := h.Probe("cluster")
+		return !p.Reachable && p.Reason == protocol.ProbeError && strings.Contains(p.Detail, words)
+	})
+	failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonStart, words)
+	noUnits(t, ns)
 }
 
 // TestF14_AnExpiredCertificate: the probe and the placement name the credential and that
