@@ -146,6 +146,7 @@ type execution struct {
 	a      Attempt
 	log    *slog.Logger
 	root   string
+	files  *os.Root // root, opened before anything of the job ran
 	in     Lane
 	result *protocol.CaseResult
 
@@ -303,13 +304,13 @@ func (x *execution) release(ctx context.Context) {
 // keeps sandboxes ready, the directory of one of those is taken.
 func (x *execution) mkdir() error {
 	x.root = filepath.Join(x.cfg.WorkRoot, x.a.Name)
-	dirs := []string{x.root}
+	reserved := false
 	if r, ok := x.in.Driver.(sandbox.Reserver); ok {
-		if dir, ready := r.Reserve(x.spec()); ready {
-			x.root, dirs = dir, nil
+		var dir string
+		if dir, reserved = r.Reserve(x.spec()); reserved {
+			x.root = dir
 		}
 	}
-	dirs = append(dirs, filepath.Join(x.root, tmpDir), filepath.Join(x.root, homeDir))
 	x.deferred = append(x.deferred, func(ctx context.Context) {
 		if x.cfg.Keep {
 			return
@@ -318,13 +319,31 @@ func (x *execution) mkdir() error {
 			x.log.Error("workspace could not be removed and is retired", "dir", x.root, "err", err)
 		}
 	})
-	for _, dir := range dirs {
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			return fmt.Errorf("make the attempt's directory: %w", err)
-		}
+	if err := x.lay(reserved); err != nil {
+		return fmt.Errorf("make the attempt's directory: %w", err)
 	}
 	if err := x.cfg.Certificates.lay(x.root); err != nil {
 		return fmt.Errorf("give the job its certificates: %w", err)
+	}
+	return nil
+}
+
+// lay makes the attempt's directory, unless it was reserved, and what is in it, and keeps it open: what it is, no job can
+// change any more.
+func (x *execution) lay(reserved bool) (err error) {
+	if !reserved {
+		if err := os.Mkdir(x.root, 0o700); err != nil {
+			return err
+		}
+	}
+	if x.files, err = os.OpenRoot(x.root); err != nil {
+		return err
+	}
+	x.deferred = append(x.deferred, func(context.Context) { _ = x.files.Close() })
+	for _, dir := range []string{tmpDir, homeDir} {
+		if err := x.files.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
 	}
 	return nil
 }

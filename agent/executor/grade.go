@@ -21,6 +21,7 @@ func (x *execution) grade(ctx context.Context) bool {
 		Compute:      x.compute,
 		Root:         x.root,
 		WorkDir:      x.env.Dir(),
+		Files:        x.files,
 		Environ:      pairs(x.a.Job.Env),
 		Snapshot:     x.result.Snapshot,
 		Trace:        x.a.Trace.Summary(),

@@ -74,6 +74,7 @@ func (x *execution) harnessEnv() harness.Env {
 		Compute:     x.compute,
 		Root:        x.root,
 		WorkDir:     x.env.Dir(),
+		Files:       x.files,
 		Environ:     pairs(x.a.Job.Env),
 		Base:        x.in.Environ,
 		Emit:        x.emit,

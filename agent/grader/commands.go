@@ -59,7 +59,7 @@ func command(ctx context.Context, in *Input, spec protocol.GraderSpec) ([]protoc
 // applyPatch lays a patch over what the agent left. A patch that does not apply
 // says nothing about the agent: the grader has no number then.
 func (in *Input) applyPatch(ctx context.Context, cfg *protocol.CommandConfig) error {
-	dir, err := openPrivate(in.Root, "grader/patch")
+	dir, err := in.private("grader/patch")
 	if err != nil {
 		return err
 	}

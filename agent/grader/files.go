@@ -1,6 +1,7 @@
 package grader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,28 +21,28 @@ const maxResultFile = 1 << 20
 // ended. Every access goes through os.Root: an agent that left a link in the way
 // must not make the runner write or read elsewhere.
 type private struct {
-	path string // absolute, on the host
-	rel  string // below the root
-	top  *os.Root
+	path string   // absolute, on the host
+	rel  string   // below top
+	top  *os.Root // of the attempt, not of this
 	dir  *os.Root
 }
 
-// openPrivate wipes and makes the directory rel below root, readable and
+// private wipes and makes the directory rel of the attempt, readable and
 // searchable for whatever user the sandbox runs as.
-func openPrivate(root, rel string) (*private, error) {
+func (in *Input) private(rel string) (*private, error) {
 	if err := protocol.CheckFilePath(rel); err != nil {
 		return nil, err
 	}
-	top, err := os.OpenRoot(root)
-	if err != nil {
-		return nil, fmt.Errorf("open the attempt's directory: %w", err)
-	}
-	p := &private{path: filepath.Join(root, filepath.FromSlash(rel)), rel: rel, top: top}
+	p := &private{path: filepath.Join(in.Root, filepath.FromSlash(rel)), rel: rel, top: in.Files}
 	if err := p.make(); err != nil {
-		top.Close()
 		return nil, fmt.Errorf("make %s: %w", rel, err)
 	}
 	return p, nil
+}
+
+// openDir opens a directory of the attempt that commands know as cwd, by no link that leads out of the attempt.
+func (in *Input) openDir(cwd string) (*os.Root, error) {
+	return in.Files.OpenRoot(filepath.FromSlash(cmp.Or(cwd, "work")))
 }
 
 func (p *private) make() error {
@@ -100,10 +101,7 @@ func (p *private) remove() {
 	p.close()
 }
 
-func (p *private) close() {
-	p.dir.Close()
-	p.top.Close()
-}
+func (p *private) close() { p.dir.Close() }
 
 // writeNew replaces whatever is at name, a link included, by a new file.
 func writeNew(root *os.Root, name string, mode fs.FileMode, fill func(io.Writer) error) error {

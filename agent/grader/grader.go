@@ -11,6 +11,7 @@ package grader
 import (
 	"context"
 	"io"
+	"os"
 
 	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/agent/sandbox"
@@ -41,6 +42,9 @@ type Input struct {
 	Compute sandbox.ComputeHandle
 	// Root is the attempt's own directory on the host, WorkDir the workspace.
 	Root, WorkDir string
+	// Files is Root, opened before anything of the job ran: a grader reaches the attempt's files through it alone. Graders
+	// without compute do without it.
+	Files *os.Root
 	// Environ is added to the sandbox's environment for grader commands, "K=V".
 	Environ []string
 	// Snapshot is the state of the environment after the agent ended.

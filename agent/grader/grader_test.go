@@ -46,7 +46,12 @@ func attempt(t *testing.T, graders ...protocol.GraderSpec) Input {
 			t.Errorf("release: %v", err)
 		}
 	})
-	return Input{RunID: "run_1", Case: &protocol.Case{ID: "c1", Graders: graders}, Compute: compute, Root: root, WorkDir: work}
+	files, err := os.OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
+	return Input{RunID: "run_1", Case: &protocol.Case{ID: "c1", Graders: graders}, Compute: compute, Root: root, WorkDir: work, Files: files}
 }
 
 func spec(id, config string) protocol.GraderSpec {
@@ -255,6 +260,57 @@ func TestLinksOfTheAgentAreNotFollowed(t *testing.T) {
 	entries, _ := os.ReadDir(filepath.Dir(outside))
 	if err != nil || string(b) != "precious" || len(entries) != 1 {
 		t.Errorf("%q, %v, %v: something outside the attempt was written", b, entries, err)
+	}
+}
+
+// TestLinksOutOfTheAttempt: whatever directory of a grader's the agent made a link to one of the host's, nothing there is
+// written, removed or read by the runner.
+func TestLinksOutOfTheAttempt(t *testing.T) {
+	t.Parallel()
+	const code = `"language":"python","code":"print('{\"metric\":\"m\",\"value\":1}')"`
+	for name, tt := range map[string]struct {
+		spec protocol.GraderSpec
+		link string // below the attempt's directory
+	}{
+		"cwd":              {spec("script", `{`+code+`,"cwd":"work/sub","contextPath":"precious"}`), "work/sub"},
+		"above cwd":        {spec("script", `{`+code+`,"cwd":"work/sub/dir","contextPath":"precious"}`), "work/sub"},
+		"the workspace":    {spec("script", `{`+code+`,"contextPath":"precious"}`), "work"},
+		"cwd beside it":    {spec("script", `{`+code+`,"cwd":"other","contextPath":"precious"}`), "other"},
+		"contextPath":      {spec("script", `{`+code+`,"contextPath":"sub/precious"}`), "work/sub"},
+		"entrypoint's cwd": {spec("script", `{"language":"python","entrypoint":"precious","cwd":"work/sub","contextPath":"other"}`), "work/sub"},
+		"the attempt":      {spec("script", `{`+code+`,"cwd":"dir","contextPath":"precious"}`), "."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := attempt(t, tt.spec)
+			outside := filepath.Join(t.TempDir(), "host")
+			for _, file := range []string{"precious", "dir/precious"} {
+				write(t, filepath.Join(outside, file), "precious")
+			}
+			link := filepath.Join(in.Root, tt.link)
+			if _, err := os.Lstat(link); err == nil {
+				if err := os.Rename(link, filepath.Join(t.TempDir(), "away")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Symlink(outside, link); err != nil {
+				t.Fatal(err)
+			}
+			check(t, Builtin().Grade(context.Background(), in), unmeasuredScore("script", "script", "grader_error", true))
+			var left []string
+			err := filepath.WalkDir(outside, func(path string, d os.DirEntry, err error) error {
+				left = append(left, strings.TrimPrefix(path, outside))
+				return err
+			})
+			if d := cmp.Diff([]string{"", "/dir", "/dir/precious", "/precious"}, left); d != "" || err != nil {
+				t.Errorf("outside of the attempt (-want +got, %v):\n%s", err, d)
+			}
+			for _, file := range []string{"precious", "dir/precious"} {
+				if b, err := os.ReadFile(filepath.Join(outside, file)); string(b) != "precious" || err != nil {
+					t.Errorf("%s outside of the attempt is %q, %v", file, b, err)
+				}
+			}
+		})
 	}
 }
 

@@ -36,12 +36,12 @@ func rewardFile(ctx context.Context, in *Input, spec protocol.GraderSpec) ([]pro
 		return nil, err
 	}
 	cfg := parsed.(*protocol.RewardFileConfig)
-	tests, err := openPrivate(in.Root, strings.TrimPrefix(cfg.TestsDir, "/"))
+	tests, err := in.private(strings.TrimPrefix(cfg.TestsDir, "/"))
 	if err != nil {
 		return nil, err
 	}
 	defer tests.close()
-	reward, err := openPrivate(in.Root, strings.TrimPrefix(cfg.RewardDir, "/"))
+	reward, err := in.private(strings.TrimPrefix(cfg.RewardDir, "/"))
 	if err != nil {
 		return nil, err
 	}

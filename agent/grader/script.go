@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/protocol"
@@ -27,7 +26,7 @@ func script(ctx context.Context, in *Input, spec protocol.GraderSpec) ([]protoco
 	if in.Compute == nil {
 		return nil, &Unmeasured{Reason: protocol.ReasonUnsupported, Detail: "this grader needs a sandbox, and there is none any more"}
 	}
-	dir, err := os.OpenRoot(in.dir(cfg.Cwd))
+	dir, err := in.openDir(cfg.Cwd)
 	if err != nil {
 		return nil, fmt.Errorf("config.cwd %s: %w", cfg.Cwd, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -53,6 +54,9 @@ type Env struct {
 	// in it. Both are absolute.
 	Root    string
 	WorkDir string
+	// Files is Root, opened before anything of the job ran: through it alone a
+	// harness reads what the agent left.
+	Files *os.Root
 	// Environ is added to the sandbox's environment, "K=V": the job's resolved
 	// values. It wins over the spec's literal values and over a harness's own
 	// defaults.

@@ -177,6 +177,45 @@ func TestTraceFileThatIsNone(t *testing.T) {
 	}
 }
 
+// TestLinkAsWorkDir: where the command made a link of the directory that it works in, or of the workspace, nothing behind
+// the link becomes a trace.
+func TestLinkAsWorkDir(t *testing.T) {
+	t.Parallel()
+	for workDir, link := range map[string]string{"work/sub": "sub", "work/sub/deep": "sub", "work": "../work", "": "../work", "other": "../other"} {
+		t.Run(workDir, func(t *testing.T) {
+			t.Parallel()
+			outside := t.TempDir()
+			for _, dir := range []string{"", "deep"} {
+				if err := os.MkdirAll(filepath.Join(outside, dir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(outside, dir, "everdict-trace.json"), []byte(`{"kind":"log","t":1,"stream":"stdout","text":"stolen"}`), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := spec("cd " + "$HOME/work && mv " + link + " ../away; ln -s " + outside + " " + link)
+			s.WorkDir, s.Trace = workDir, &protocol.CommandTrace{Kind: protocol.TraceFile}
+			r := harnesstest.New(t, s, "x")
+			if workDir != "" {
+				if err := os.MkdirAll(filepath.Join(r.Env.Root, workDir), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.Run(t, New())
+			said := false
+			for _, ev := range r.Events() {
+				if ev.Text != nil && *ev.Text == "stolen" {
+					t.Error("a file outside of the attempt was read")
+				}
+				said = said || ev.Kind == protocol.EventError && strings.HasPrefix(ev.Message, "no trace: everdict-trace.json: ")
+			}
+			if !said {
+				t.Errorf("events %v: none says that there is no trace", r.Events())
+			}
+		})
+	}
+}
+
 func TestTraceOfAKnownCLI(t *testing.T) {
 	t.Parallel()
 	for kind, recording := range map[string]string{protocol.TraceClaudeCode: "../claudecode/testdata/claude-ok.jsonl", protocol.TraceCodex: "../codex/testdata/codex-ok.jsonl"} {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -29,7 +31,7 @@ func (h *Harness) fileTrace(env harness.Env, started time.Time, out *harness.Out
 	if name == "" {
 		name = protocol.DefaultTracePath
 	}
-	f, err := openRegular(dir(env), name)
+	f, err := openRegular(env.Files, cmp.Or(env.Spec.WorkDir, "work"), name)
 	if err != nil {
 		env.Emit(protocol.TraceEvent{Kind: protocol.EventError, Message: fmt.Sprintf("no trace: %s: %v", name, err)})
 		return
@@ -82,10 +84,10 @@ func rebase(t, base float64) float64 {
 	return t
 }
 
-// openRegular opens a file below dir without leaving it, whatever links the
-// agent made, and without hanging on a pipe.
-func openRegular(dir, name string) (*os.File, error) {
-	root, err := os.OpenRoot(dir)
+// openRegular opens a file below dir without leaving it, nor dir the attempt's files,
+// whatever links the agent made, and without hanging on a pipe.
+func openRegular(files *os.Root, dir, name string) (*os.File, error) {
+	root, err := files.OpenRoot(filepath.FromSlash(dir))
 	if err != nil {
 		return nil, err
 	}

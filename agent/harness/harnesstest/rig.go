@@ -63,9 +63,14 @@ func New(t testing.TB, spec protocol.HarnessSpec, task string) *Rig {
 	if spec.Version == "" {
 		spec.Version = "1"
 	}
+	files, err := os.OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { files.Close() })
 	r := &Rig{}
 	r.Env = harness.Env{
-		RunID: "run_test", Case: &protocol.Case{ID: "c1", Task: task}, Spec: &spec, Compute: compute, Root: root, WorkDir: work,
+		RunID: "run_test", Case: &protocol.Case{ID: "c1", Task: task}, Spec: &spec, Compute: compute, Root: root, WorkDir: work, Files: files,
 		Emit: r.emit, Stdout: &r.Stdout, Stderr: &r.Stderr, Timeout: 60 * time.Second,
 		Started: func(pid int) {
 			r.mu.Lock()
