@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,6 +60,9 @@ type Config struct {
 	StateDir, WorkDir string
 	// Hide lists more host paths that no job may see.
 	Hide []string
+	// Listed tells more of them, which other runners of this user keep; it is asked for each source that is copied.
+	// The driver hides them from jobs on its own. Nil tells none.
+	Listed func() []string
 	// Driver runs jobs that name no image, Images those that name one. Images may
 	// be nil, or the same as Driver.
 	Driver, Images sandbox.Driver
@@ -380,15 +384,22 @@ func (r *Runner) open(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, out.Close(), r.unlockWork())
 	}
+	hide := append([]string{r.cfg.StateDir, private.Path()}, r.cfg.Hide...)
+	hidden := func() []string {
+		if r.cfg.Listed == nil {
+			return hide
+		}
+		return append(slices.Clone(hide), r.cfg.Listed()...)
+	}
 	r.exec = executor.New(executor.Config{
 		Default:      r.lane(r.cfg.Driver, environ),
 		Images:       r.lane(r.cfg.Images, environ),
-		Environments: environment.NewSet(environment.Config{MachineGit: true, Logger: r.log}),
+		Environments: environment.NewSet(environment.Config{MachineGit: true, Hidden: hidden, Logger: r.log}),
 		Lookup:       r.cfg.Lookup,
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
 		BinDir:       r.binDir(),
-		Hide:         append([]string{r.cfg.StateDir, private.Path()}, r.cfg.Hide...),
+		Hide:         hide,
 		Certificates: certificates,
 		Keep:         r.cfg.Keep,
 		Log:          r.log,

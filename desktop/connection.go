@@ -275,7 +275,7 @@ func (c *connection) config(rec record, key ed25519.PrivateKey, l *lanes.Lanes, 
 	return agent.Config{
 		URL: rec.Coordinator, Credential: link.DeviceKey{Runner: rec.Runner, Key: key}, CAFile: c.app.cfg.CAFile, Timing: c.app.cfg.Timing,
 		Slots: rec.Settings.Slots, Capabilities: l.Capabilities, CapabilityEvidence: l.Evidence, Version: c.app.cfg.Version,
-		StateDir: state, WorkDir: work, Hide: c.app.cfg.Dirs.Private(),
+		StateDir: state, WorkDir: work, Hide: c.app.cfg.Dirs.Private(), Listed: lanes.Listed(c.app.cfg.Roster),
 		Driver: l.Plain, Images: l.Images, Lookup: c.app.cfg.Lookup, Executable: c.app.cfg.Everdict, Environ: os.Environ(),
 		DrainTimeout: c.app.cfg.DrainTimeout, OnlyFor: only, Scope: scope, Observe: c.observe, Log: c.app.log.With("coordinator", hostOf(rec.Coordinator)),
 	}

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 // workspace: bytes, permission bits, modification times and symlinks as they
 // are. Nothing is shared with the original, so nothing that the agent does reaches it, and no
 // ".git" comes along at any depth, so that no answer is in a history (F47).
-// Pipes, sockets and devices are left out.
-func copySource(ctx context.Context, work, path string, progress io.Writer) error {
+// Pipes, sockets and devices are left out. A source that is, holds or lies in
+// something that is hidden from jobs is refused.
+func copySource(ctx context.Context, work, path string, hide hidden, progress io.Writer) error {
 	bad := func(err error, format string, args ...any) error {
 		return configError(protocol.CodeBadRequest, protocol.ReasonSetup, err, format, args...)
 	}
@@ -40,15 +42,21 @@ func copySource(ctx context.Context, work, path string, progress io.Writer) erro
 		return bad(err, "the source's path cannot be read: %v", err)
 	}
 	defer from.Close()
+	if err := hide.refuse(from); err != nil {
+		return bad(err, "%v", err)
+	}
 	to, err := os.OpenRoot(work)
 	if err != nil {
 		return hostError("open the workspace", err)
 	}
 	defer to.Close()
-	c := &copier{ctx: ctx, progress: progress, buf: make([]byte, 128<<10)}
+	c := &copier{ctx: ctx, hide: hide, source: path, progress: progress, buf: make([]byte, 128<<10)}
 	if err := c.dir(from, to, ""); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if refused := (*hiddenError)(nil); errors.As(err, &refused) {
+			return bad(err, "%v", refused)
 		}
 		if errors.Is(err, fs.ErrPermission) {
 			return bad(err, "the source's path cannot be copied: %v", err)
@@ -74,6 +82,8 @@ func within(dir, tree string) (bool, error) {
 
 type copier struct {
 	ctx      context.Context
+	hide     hidden
+	source   string
 	progress io.Writer
 	buf      []byte
 }
@@ -134,6 +144,9 @@ func (c *copier) sub(from, to *os.Root, prefix, name string, mode fs.FileMode) e
 		return at(prefix, name, err)
 	}
 	defer subFrom.Close()
+	if info, err := subFrom.Stat("."); err != nil || c.hide.is(info) {
+		return cmp.Or(err, error(&hiddenError{c.source}))
+	}
 	subTo, err := to.OpenRoot(name)
 	if err != nil {
 		return at(prefix, name, err)
@@ -152,6 +165,9 @@ func (c *copier) file(from, to *os.Root, name string, info fs.FileInfo) error {
 		return err
 	}
 	defer in.Close()
+	if info, err := in.Stat(); err != nil || c.hide.is(info) {
+		return cmp.Or(err, error(&hiddenError{c.source}))
+	}
 	out, err := to.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

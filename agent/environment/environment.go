@@ -97,6 +97,10 @@ type Config struct {
 	// configuration, SSH keys and credential helpers. It is for a runner that acts as its owner;
 	// without it only Attempt.Token authenticates.
 	MachineGit bool
+	// Hidden tells the files and directories of this machine that no source may be,
+	// hold or lie in, such as the runner's state. It is asked for each source that
+	// is read from the disk. What does not exist is passed over. Nil tells none.
+	Hidden func() []string
 	// Limits bound what a snapshot carries.
 	Limits diff.Limits
 	// Logger receives what went wrong beside the result; nil discards.

@@ -131,7 +131,7 @@ func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
 	default:
 		// The source's own list of files is not known: its ignore rules decide.
 		tracked = nil
-		err = copySource(ctx, p.dir, s.Path, a.Progress)
+		err = copySource(ctx, p.dir, s.Path, find(r.cfg.Hidden), a.Progress)
 	}
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -319,6 +320,66 @@ func TestCopySourceThatHoldsTheWorkspace(t *testing.T) {
 	if f := refused(t, Config{}, a).Failure; f.Class != protocol.ClassConfig {
 		t.Errorf("got %+v, want a config failure", f)
 	}
+}
+
+// TestP12_SourceThatIsHidden: what no job may see is not copied for one either, whatever its path is called.
+func TestP12_SourceThatIsHidden(t *testing.T) {
+	t.Parallel()
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	write(t, top+"/home/state/credential", "token")
+	write(t, top+"/home/state/outbox/log", "log")
+	write(t, top+"/home/project/main.go", "package main")
+	write(t, top+"/home/project/token", "token")
+	write(t, top+"/home/other/a", "a")
+	must(t, os.Symlink(top+"/home", top+"/link"))
+	must(t, os.Symlink(top+"/home/state", top+"/home/other/state"))
+	write(t, top+"/keys/key", "key")
+	write(t, top+"/second/main.go", "package main")
+	must(t, os.Link(top+"/keys/key", top+"/second/key"))
+	c := Config{Hidden: func() []string {
+		return []string{top + "/home/state", top + "/home/project/token", top + "/gone", top + "/keys/key"}
+	}}
+	for name, path := range map[string]string{
+		"itself":              "/home/state",
+		"below":               "/home/state/outbox",
+		"above":               "/home",
+		"far above":           "",
+		"a file of it":        "/home/project",
+		"a second name of it": "/second",
+		"by a link":           "/link/state",
+		"by a link of its":    "/home/other/state",
+		"below by a link":     "/home/other/state/outbox",
+		"with dots":           "/home/other/../state",
+		"by the process's /":  "@/home/state",
+		"below the process's": "@/home/state/outbox",
+		"above by that":       "@/home",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := top + path
+			if alias, ok := strings.CutPrefix(path, top+"@"); ok {
+				if runtime.GOOS != "linux" {
+					return
+				}
+				path = "/proc/self/root" + top + alias
+			}
+			e := refused(t, c, attempt(t, protocol.RepoSource{Path: path}))
+			if f := e.Failure; f.Class != protocol.ClassConfig || f.Retryable || !strings.Contains(f.Message, "hidden from jobs") {
+				t.Errorf("got %+v, want a refusal that says why", f)
+			}
+		})
+	}
+	t.Run("beside it", func(t *testing.T) {
+		t.Parallel()
+		a := attempt(t, protocol.RepoSource{Path: top + "/home/other"})
+		p, err := NewSet(c).Prepare(t.Context(), a)
+		must(t, err)
+		defer p.Cleanup(context.Background())
+		if b, err := os.ReadFile(p.Dir() + "/a"); string(b) != "a" || err != nil {
+			t.Errorf("got %q, %v", b, err)
+		}
+	})
 }
 
 func FuzzValidateFiles(f *testing.F) {

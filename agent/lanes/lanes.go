@@ -105,6 +105,18 @@ func Enlist(ctx context.Context, roster string, dirs []string, files ...string) 
 	return err
 }
 
+// Listed tells what the runners of this user list in a roster. What cannot be read there is hidden from no job either, and
+// the record of each run says so.
+func Listed(roster string) func() []string {
+	if roster == "" {
+		return nil
+	}
+	return func() []string {
+		paths, _ := process.Listed(roster)
+		return paths
+	}
+}
+
 // RootRoster is root's roster whatever its environment says: a service has no home, and sudo may keep another user's.
 const RootRoster = "/var/lib/everdict-runners"
 

@@ -138,7 +138,7 @@ func withLocal(ctx context.Context, l local, use func(ctx context.Context, url s
 	runner := agent.New(agent.Config{
 		URL: s.url(), Credential: token, Slots: l.slots, Capabilities: sandboxes.Capabilities, CapabilityEvidence: sandboxes.Evidence, Version: version,
 		CAFile: l.caFile, WithholdProxy: l.withholdProxy, PassCA: l.passCA,
-		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Keep: l.keep,
+		StateDir: l.stateDir, WorkDir: workDir(l.workDir, l.stateDir), Hide: []string{l.coordinator.DataDir}, Listed: lanes.Listed(l.sandbox.RosterDir), Keep: l.keep,
 		Driver: sandboxes.Plain, Images: sandboxes.Images, Lookup: builtin.Lookup, Executable: executable(), DrainTimeout: l.drain, Log: l.coordinator.Log,
 	})
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))

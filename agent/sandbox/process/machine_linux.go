@@ -307,6 +307,17 @@ func Enlist(ctx context.Context, dir string, paths ...string) error {
 	return errors.Join(append(errs, r.Tell(ctx))...)
 }
 
+// Listed is what runners of this user have in the roster at dir, and the roster itself: no job may read any of it.
+func Listed(dir string) ([]string, error) {
+	r, err := roster.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	paths, err := r.Paths()
+	return append(paths, r.Dir()), err
+}
+
 // HideSelf makes this process unreadable for other processes of its user: its memory, environment and open files
 // in /proc, and, where files are hidden from commands, for those that root starts. A runner calls it once, at its start.
 func HideSelf() error {

@@ -59,5 +59,8 @@ func Seclude(context.Context, bool) error { return errors.ErrUnsupported }
 // Enlist reports that this system cannot hide files from jobs.
 func Enlist(context.Context, string, ...string) error { return errors.ErrUnsupported }
 
+// Listed reports that this system cannot hide files from jobs.
+func Listed(string) ([]string, error) { return nil, errors.ErrUnsupported }
+
 // HideSelf reports that this system cannot hide a process from others of its user.
 func HideSelf() error { return errors.ErrUnsupported }
