@@ -56,8 +56,8 @@ func command(ctx context.Context, in *Input, spec protocol.GraderSpec) ([]protoc
 	return []protocol.Score{s}, nil
 }
 
-// applyPatch lays a patch over what the agent left. A patch that does not apply
-// says nothing about the agent: the grader has no number then.
+// applyPatch lays a patch over what the agent left. A patch that does not apply as
+// a whole says nothing about the agent: the grader has no number then.
 func (in *Input) applyPatch(ctx context.Context, cfg *protocol.CommandConfig) error {
 	dir, err := in.private("grader/patch")
 	if err != nil {
@@ -72,15 +72,29 @@ func (in *Input) applyPatch(ctx context.Context, cfg *protocol.CommandConfig) er
 		return err
 	}
 	file := filepath.Join(dir.path, "change.patch")
-	r, err := in.run(ctx, job{args: []string{"git", "apply", "--whitespace=nowarn", file}, cwd: cfg.Cwd, timeoutSec: 120})
+	cwd := cfg.Cwd
+	if strings.HasPrefix(cwd, "work/") && gitPatch.MatchString(patch) {
+		cwd = "work" // such a patch names its files from the top of the repository
+	}
+	// The agent decides what is a repository here, and in a directory of one git passes over what lies outside of that
+	// directory, without an error. So git is to see none, and nothing of the agent's configuration.
+	r, err := in.run(ctx, job{args: []string{"git", "--git-dir=/nonexistent", "apply", "--verbose", "--whitespace=nowarn", file}, cwd: cwd, timeoutSec: 120,
+		env: []string{"LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}})
 	if err != nil {
 		return err
 	}
-	if !r.pass() {
+	if said := r.out.Bytes(); !r.pass() || !patchApplied.Match(said) || patchSkipped.Match(said) {
 		return fmt.Errorf("config.applyPatch does not apply: %s", r.detail())
 	}
 	return nil
 }
+
+// gitPatch is what tells a patch in git's own format; the others are what git apply says of a patch of one file.
+var (
+	gitPatch     = regexp.MustCompile(`(?m)^diff --git `)
+	patchApplied = regexp.MustCompile(`(?m)^Applied patch .* cleanly\.$`)
+	patchSkipped = regexp.MustCompile(`(?m)^Skipped patch `)
+)
 
 // scriptScore reads a number out of what a command prints. No number is a score
 // of 0.

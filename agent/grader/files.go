@@ -46,6 +46,17 @@ func (in *Input) openDir(cwd string) (*os.Root, error) {
 }
 
 func (p *private) make() error {
+	// What the agent put in the way is removed, too, be it a link to where nothing may be written.
+	for i, c := range p.rel {
+		if c != '/' {
+			continue
+		}
+		if info, err := p.top.Lstat(p.rel[:i]); err == nil && !info.IsDir() {
+			if err := p.top.Remove(p.rel[:i]); err != nil {
+				return err
+			}
+		}
+	}
 	if err := p.top.RemoveAll(p.rel); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -243,19 +244,16 @@ func TestLinksOfTheAgentAreNotFollowed(t *testing.T) {
 		spec("reward-file", `{"cmd":"echo 1 > \"$EVERDICT_REWARD_DIR/reward.txt\"","files":{"a":"b"}}`))
 	outside := filepath.Join(t.TempDir(), "precious")
 	write(t, outside, "precious")
-	for _, name := range []string{"everdict-grade-context.json", "everdict-grader.py"} {
-		if err := os.Symlink(outside, filepath.Join(in.WorkDir, name)); err != nil {
+	if err := os.Symlink(outside, filepath.Join(in.WorkDir, "everdict-grade-context.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"tests", "logs", "grader"} {
+		if err := os.Symlink(filepath.Dir(outside), filepath.Join(in.Root, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(in.Root, "tests")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Dir(outside), filepath.Join(in.Root, "logs")); err != nil {
-		t.Fatal(err)
-	}
 	got := Builtin().Grade(context.Background(), in)
-	check(t, got[:1], measured("script", "m", 1))
+	check(t, got, measured("script", "m", 1), measured("reward-file", "tests_pass", 1, true))
 	b, err := os.ReadFile(outside)
 	entries, _ := os.ReadDir(filepath.Dir(outside))
 	if err != nil || string(b) != "precious" || len(entries) != 1 {
@@ -312,6 +310,76 @@ func TestLinksOutOfTheAttempt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestModulesOfTheAgent: nothing that the agent put into the workspace is loaded as a part of the grader's program.
+func TestModulesOfTheAgent(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{
+		"python": `import json; print(json.dumps({"metric": "m", "value": 0}))`,
+		"node":   `import("left-pad").then(m => m.default, () => 0).then(v => console.log(JSON.stringify({metric: "m", value: v})))`,
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			config, err := json.Marshal(map[string]string{"language": language, "code": code})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := attempt(t, spec("script", string(config)))
+			write(t, filepath.Join(in.WorkDir, "json.py"), `print('{"metric":"m","value":1}'); raise SystemExit`)
+			write(t, filepath.Join(in.WorkDir, "node_modules", "left-pad", "index.js"), `module.exports = 1`)
+			check(t, Builtin().Grade(context.Background(), in), measured("script", "m", 0))
+		})
+	}
+}
+
+// TestPatchAndRepositories: a patch is applied whatever the agent made of the repository, and one of which git passes over
+// a part gives no score.
+func TestPatchAndRepositories(t *testing.T) {
+	t.Parallel()
+	const hidden = "diff --git a/sub/t.sh b/sub/t.sh\nnew file mode 100644\n--- /dev/null\n+++ b/sub/t.sh\n@@ -0,0 +1 @@\n+grep -q right ../answer\n"
+	const plain = "--- /dev/null\n+++ b/t.sh\n@@ -0,0 +1 @@\n+grep -q right ../answer\n"
+	config := func(patch string) protocol.GraderSpec {
+		b, err := json.Marshal(map[string]string{"applyPatch": patch, "cwd": "work/sub", "cmd": "sh t.sh"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec("command", string(b))
+	}
+	for name, line := range map[string]string{
+		"as it was":      "git init -q work",
+		"none":           "true",
+		"one above":      "git init -q .",
+		"one below":      "git init -q work/sub",
+		"another tree":   "git init -q work && git -C work config core.worktree ..",
+		"broken":         "mkdir work/.git && echo x > work/.git/config && touch work/.git/HEAD",
+		"a file of git":  "echo gitdir: /nowhere > work/.git",
+		"a local config": "git init -q work && git -C work config apply.whitespace error-all",
+	} {
+		for format, patch := range map[string]string{"git": hidden, "plain": plain} {
+			t.Run(name+", "+format, func(t *testing.T) {
+				t.Parallel()
+				in := attempt(t, config(patch))
+				write(t, filepath.Join(in.WorkDir, "answer"), "wrong")
+				write(t, filepath.Join(in.WorkDir, "sub", "x"), "")
+				cmd := exec.Command("sh", "-c", line)
+				cmd.Dir = in.Root
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				check(t, Builtin().Grade(context.Background(), in), measured("command", "command", 0, false))
+				if _, err := os.Stat(filepath.Join(in.WorkDir, "sub", "t.sh")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	t.Run("an own test of the agent's", func(t *testing.T) {
+		t.Parallel()
+		in := attempt(t, config(hidden))
+		write(t, filepath.Join(in.WorkDir, "sub", "t.sh"), "true")
+		check(t, Builtin().Grade(context.Background(), in), unmeasuredScore("command", "command", "grader_error", true))
+	})
 }
 
 func TestRewardFile(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/everdict/everdict/agent/evidence/trace"
 	"github.com/everdict/everdict/protocol"
@@ -40,20 +41,22 @@ func script(ctx context.Context, in *Input, spec protocol.GraderSpec) ([]protoco
 	if cfg.Language == "node" {
 		interpreter, name = "node", "everdict-grader.mjs"
 	}
-	program := cfg.Entrypoint
+	program := "./" + cfg.Entrypoint
 	if cfg.Code != "" {
-		program = name
-		err := writeNew(dir, name, 0o644, func(w io.Writer) error {
-			_, err := io.WriteString(w, cfg.Code)
-			return err
-		})
+		// Not in the workspace: an interpreter looks for modules beside its program first, and finds there what the agent
+		// has called json.py.
+		own, err := in.private("grader/script")
 		if err != nil {
+			return nil, err
+		}
+		defer own.remove()
+		if err := own.write(name, []byte(cfg.Code), 0o644); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}
-		defer dir.RemoveAll(name)
+		program = filepath.Join(own.path, name)
 	}
 	r, err := in.run(ctx, job{
-		args: []string{interpreter, "./" + program, "./" + cfg.ContextPath}, cwd: cfg.Cwd, timeoutSec: cfg.TimeoutSec, stdoutOnly: true,
+		args: []string{interpreter, program, "./" + cfg.ContextPath}, cwd: cfg.Cwd, timeoutSec: cfg.TimeoutSec, stdoutOnly: true,
 	})
 	if err != nil {
 		return nil, err
