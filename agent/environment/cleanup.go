@@ -27,7 +27,26 @@ func RemoveTree(ctx context.Context, path string) error {
 	if err := os.RemoveAll(path); err == nil {
 		return nil
 	}
-	info, err := os.Lstat(path)
+	parent, err := os.OpenRoot(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("environment: remove the workspace: %w", err)
+	}
+	defer parent.Close()
+	return removeIn(ctx, parent, filepath.Base(path))
+}
+
+// removeIn is RemoveTree of a name in a directory.
+func removeIn(ctx context.Context, parent *os.Root, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := parent.RemoveAll(name); err == nil {
+		return nil
+	}
+	info, err := parent.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -35,21 +54,16 @@ func RemoveTree(ctx context.Context, path string) error {
 		return fmt.Errorf("environment: remove the workspace: %w", err)
 	}
 	if info.IsDir() {
-		err = removeDir(ctx, path, info)
+		err = removeDir(ctx, parent, name, info)
 	}
-	if err = errors.Join(err, os.Remove(path)); err != nil {
+	if err = errors.Join(err, parent.Remove(name)); err != nil {
 		return fmt.Errorf("environment: remove the workspace: %w", err)
 	}
 	return nil
 }
 
-func removeDir(ctx context.Context, path string, info fs.FileInfo) error {
-	parent, err := os.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	top, err := enter(parent, filepath.Base(path), info)
+func removeDir(ctx context.Context, parent *os.Root, name string, info fs.FileInfo) error {
+	top, err := enter(parent, name, info)
 	if err != nil {
 		return err
 	}

@@ -112,7 +112,10 @@ func TestRemoveTreeDeeperThanOpenFiles(t *testing.T) {
 	root.Close()
 	info, err := os.Lstat(tree)
 	must(t, err)
-	must(t, removeDir(t.Context(), tree, info)) // the slow way, whatever os.RemoveAll can do
+	top, err := os.OpenRoot(filepath.Dir(tree))
+	must(t, err)
+	defer top.Close()
+	must(t, removeDir(t.Context(), top, filepath.Base(tree), info)) // the slow way, whatever os.RemoveAll can do
 	must(t, os.Remove(tree))
 }
 

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 
 	"github.com/everdict/everdict/agent/evidence/diff"
@@ -56,6 +57,9 @@ type Attempt struct {
 	// Root is the attempt's directory on the host, absolute. It exists; WorkDir
 	// below it does not.
 	Root string
+	// Files is Root, opened before anything of the attempt ran: what a job can have
+	// changed is reached through it alone. It stays open until after Cleanup.
+	Files *os.Root
 	// Private is a directory that no sandbox of this attempt can reach. It must
 	// not exist nor lie in WorkDir; it is created when it is needed. Empty is Root/private, for
 	// a caller that mounts no more of Root than WorkDir.

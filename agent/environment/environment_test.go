@@ -63,7 +63,15 @@ func shell(ctx context.Context, line, dir string, output io.Writer) (int, error)
 }
 
 func attempt(t testing.TB, source protocol.RepoSource, setup ...string) Attempt {
-	return Attempt{Root: t.TempDir(), Spec: protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &source, Setup: setup}, Exec: shell}
+	return attemptIn(t, t.TempDir(), protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &source, Setup: setup})
+}
+
+func attemptIn(t testing.TB, dir string, spec protocol.EnvSpec) Attempt {
+	t.Helper()
+	files, err := os.OpenRoot(dir)
+	must(t, err)
+	t.Cleanup(func() { files.Close() })
+	return Attempt{Root: dir, Files: files, Spec: spec, Exec: shell}
 }
 
 func prepare(t testing.TB, a Attempt) Prepared {
@@ -222,13 +230,13 @@ func TestRefusedBeforeAnythingIsWritten(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			a := Attempt{Root: t.TempDir(), Spec: protocol.EnvSpec{Kind: protocol.EnvRepo, Source: tt.source}}
+			a := attemptIn(t, t.TempDir(), protocol.EnvSpec{Kind: protocol.EnvRepo, Source: tt.source})
 			if f := refused(t, Config{}, a).Failure; f.Class != protocol.ClassConfig || f.Code != protocol.CodeBadRequest || f.Retryable {
 				t.Errorf("got %+v, want a config failure", f)
 			}
 		})
 	}
-	a := Attempt{Root: t.TempDir(), Spec: protocol.EnvSpec{Kind: "browser"}}
+	a := attemptIn(t, t.TempDir(), protocol.EnvSpec{Kind: "browser"})
 	if f := refused(t, Config{}, a).Failure; f.Class != protocol.ClassConfig || f.Reason != protocol.ReasonUnsupportedByRunner {
 		t.Errorf("unknown kind: got %+v", f)
 	}
@@ -241,7 +249,7 @@ func TestWithoutGit(t *testing.T) {
 	if f.Class != protocol.ClassConfig || !strings.Contains(f.Message, "git is not installed") {
 		t.Errorf("repo without git: got %+v", f)
 	}
-	a := Attempt{Root: t.TempDir(), Spec: protocol.EnvSpec{Kind: protocol.EnvPrompt}}
+	a := attemptIn(t, t.TempDir(), protocol.EnvSpec{Kind: protocol.EnvPrompt})
 	p, err := NewSet(none).Prepare(t.Context(), a)
 	must(t, err)
 	s, err := p.Snapshot(t.Context())
@@ -325,10 +333,11 @@ func TestReadHeadOfAHostileRepository(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			work := t.TempDir()
-			must(t, os.Mkdir(filepath.Join(work, ".git"), 0o755))
-			tt.do(t, filepath.Join(work, ".git"))
-			if got := readHead(work); got != tt.want {
+			a := attemptIn(t, t.TempDir(), protocol.EnvSpec{})
+			git := filepath.Join(a.Root, WorkDir, ".git")
+			must(t, os.MkdirAll(git, 0o755))
+			tt.do(t, git)
+			if got := readHead(a.Files); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -352,7 +361,9 @@ func benchRepo(b *testing.B, change bool) {
 		n++
 		dir := filepath.Join(root, fmt.Sprint(n))
 		must(b, os.Mkdir(dir, 0o755))
-		p, err := set.Prepare(b.Context(), Attempt{Root: dir, Spec: protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: files}}})
+		top, err := os.OpenRoot(dir)
+		must(b, err)
+		p, err := set.Prepare(b.Context(), Attempt{Root: dir, Files: top, Spec: protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Files: files}}})
 		must(b, err)
 		if change {
 			must(b, os.WriteFile(filepath.Join(p.Dir(), "ok.txt"), []byte("done\n"), 0o644))
@@ -361,5 +372,6 @@ func benchRepo(b *testing.B, change bool) {
 			b.Fatal(err)
 		}
 		must(b, p.Cleanup(b.Context()))
+		must(b, top.Close())
 	}
 }

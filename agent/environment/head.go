@@ -17,12 +17,12 @@ const (
 	maxHops       = 5 // symbolic refs that point at symbolic refs, as git allows
 )
 
-// readHead returns the commit that the workspace's HEAD names: a claim of the
+// readHead returns the commit that the HEAD of the workspace in files names: a claim of the
 // agent, for the record. It is "" when there is none, or when the agent has made
 // .git something that is no repository of plain files. No git looks at it, and
 // no symlink leads out of it.
-func readHead(work string) string {
-	root, err := os.OpenRoot(filepath.Join(work))
+func readHead(files *os.Root) string {
+	root, err := files.OpenRoot(WorkDir)
 	if err != nil {
 		return ""
 	}

@@ -22,14 +22,16 @@ func (Prompt) Prepare(ctx context.Context, a Attempt) (Prepared, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(a.Root, WorkDir)
-	if err := os.Mkdir(dir, 0o777); err != nil {
+	if err := a.Files.Mkdir(WorkDir, 0o777); err != nil {
 		return nil, hostError("make the workspace", err)
 	}
-	return &preparedPrompt{dir: dir}, nil
+	return &preparedPrompt{dir: filepath.Join(a.Root, WorkDir), files: a.Files}, nil
 }
 
-type preparedPrompt struct{ dir string }
+type preparedPrompt struct {
+	dir   string
+	files *os.Root
+}
 
 func (p *preparedPrompt) Dir() string      { return p.dir }
 func (p *preparedPrompt) Baseline() string { return "" }
@@ -38,4 +40,6 @@ func (p *preparedPrompt) Snapshot(context.Context) (*Snapshot, error) {
 	return &Snapshot{Document: protocol.Snapshot{Kind: protocol.EnvPrompt}}, nil
 }
 
-func (p *preparedPrompt) Cleanup(ctx context.Context) error { return RemoveTree(ctx, p.dir) }
+func (p *preparedPrompt) Cleanup(ctx context.Context) error {
+	return removeIn(ctx, p.files, WorkDir)
+}

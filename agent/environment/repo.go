@@ -41,6 +41,7 @@ func (r *Repo) Kind() string { return protocol.EnvRepo }
 func (r *Repo) Prepare(ctx context.Context, a Attempt) (Prepared, error) {
 	p := &preparedRepo{
 		dir:     filepath.Join(a.Root, WorkDir),
+		files:   a.Files,
 		private: a.Private,
 		redact:  a.Redact,
 		logger:  r.cfg.Logger,
@@ -108,15 +109,15 @@ func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := os.Mkdir(p.dir, 0o777); err != nil {
+	if err := a.Files.Mkdir(WorkDir, 0o777); err != nil {
 		return hostError("make the workspace", err)
 	}
-	p.made = append(p.made, p.dir)
+	p.work = true
 	// The private directory is made when something has to lie in it.
 	if _, err := os.Lstat(p.private); !errors.Is(err, fs.ErrNotExist) {
 		return hostError("make the private directory", errors.Join(fs.ErrExist, err))
 	}
-	p.made = append(p.made, p.private)
+	p.store = true
 
 	tracked := diff.TrackAll
 	s := a.Spec.Source
@@ -153,7 +154,7 @@ func (r *Repo) prepare(ctx context.Context, a Attempt, p *preparedRepo) error {
 // record takes a baseline of the workspace and makes it the workspace's only commit.
 func (r *Repo) record(ctx context.Context, p *preparedRepo, store string, tracked func(string) bool) (*diff.Baseline, error) {
 	b, err := diff.Take(ctx, diff.Config{
-		Dir: p.dir, Store: filepath.Join(p.private, store), Tracked: tracked, Limits: r.cfg.Limits, Git: r.cfg.Git, Redact: p.redact,
+		Dir: p.dir, Parent: p.files, Store: filepath.Join(p.private, store), Tracked: tracked, Limits: r.cfg.Limits, Git: r.cfg.Git, Redact: p.redact,
 	})
 	if err != nil {
 		return nil, baselineError(ctx, err)
@@ -196,7 +197,12 @@ func (r *Repo) setup(ctx context.Context, a Attempt, p *preparedRepo, tracked fu
 	if err := first.Close(); err != nil {
 		return hostError("remove the repository that setup saw", err)
 	}
-	if err := RemoveTree(ctx, filepath.Join(p.dir, ".git")); err != nil {
+	work, err := p.files.OpenRoot(WorkDir)
+	if err == nil {
+		err = removeIn(ctx, work, ".git")
+		work.Close()
+	}
+	if err != nil {
 		return hostError("remove the repository that setup saw", err)
 	}
 	return nil
@@ -235,7 +241,8 @@ func (t *outputTail) String() string {
 // preparedRepo is a workspace with its baseline.
 type preparedRepo struct {
 	dir, private string
-	made         []string // directories to remove
+	files        *os.Root // the directory of dir
+	work, store  bool     // what there is to remove: dir, private
 	baseline     *diff.Baseline
 	logger       *slog.Logger
 	redact       *redact.Redactor
@@ -260,7 +267,7 @@ func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, snapshotError(err)
 	}
 	doc := protocol.Snapshot{
-		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.dir), Baseline: p.Baseline(), Redacted: d.Redacted,
+		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.files), Baseline: p.Baseline(), Redacted: d.Redacted,
 		ChangedFiles: make([]string, 0, min(len(d.Changed), maxListed)),
 	}
 	for _, c := range d.Changed[:min(len(d.Changed), maxListed)] {
@@ -283,14 +290,15 @@ func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func (p *preparedRepo) Cleanup(ctx context.Context) error {
-	var left []string
 	var errs []error
-	for _, dir := range p.made {
-		if err := RemoveTree(ctx, dir); err != nil {
-			left = append(left, dir)
+	remove := func(there *bool, with func() error) {
+		if *there {
+			err := with()
+			*there = err != nil
 			errs = append(errs, err)
 		}
 	}
-	p.made = left
+	remove(&p.work, func() error { return removeIn(ctx, p.files, WorkDir) })
+	remove(&p.store, func() error { return RemoveTree(ctx, p.private) })
 	return errors.Join(errs...)
 }

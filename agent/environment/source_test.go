@@ -316,7 +316,7 @@ func TestCopySource(t *testing.T) {
 func TestCopySourceThatHoldsTheWorkspace(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	a := Attempt{Root: root, Spec: protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Path: filepath.Dir(root)}}}
+	a := attemptIn(t, root, protocol.EnvSpec{Kind: protocol.EnvRepo, Source: &protocol.RepoSource{Path: filepath.Dir(root)}})
 	if f := refused(t, Config{}, a).Failure; f.Class != protocol.ClassConfig {
 		t.Errorf("got %+v, want a config failure", f)
 	}

@@ -43,6 +43,7 @@ func (x *execution) prepare(ctx context.Context) bool {
 	}
 	x.env, err = x.cfg.Environments.Prepare(ctx, environment.Attempt{
 		Root:     x.root,
+		Files:    x.files,
 		Private:  filepath.Join(x.cfg.PrivateRoot, x.a.Name),
 		Spec:     x.a.Job.Case.Env,
 		Exec:     x.setup,

@@ -62,7 +62,7 @@ func Take(ctx context.Context, cfg Config) (b *Baseline, err error) {
 }
 
 func (b *Baseline) take(ctx context.Context) error {
-	root, err := openDir(b.cfg.Dir)
+	root, err := b.cfg.open()
 	if err != nil {
 		return err
 	}

@@ -87,6 +87,9 @@ func (l Limits) withDefaults() Limits {
 type Config struct {
 	// Dir is the directory to record. It may not be a symlink.
 	Dir string
+	// Parent is the directory that Dir lies in, where whoever has Dir may have put
+	// something else in Parent's place since it was opened; nil finds Dir by its path.
+	Parent *os.Root
 	// Store is a directory for the private object store and the diffs. It must
 	// not exist; it is created when it is needed. It must not lie inside of Dir nor be
 	// reachable from the sandbox.

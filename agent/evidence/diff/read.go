@@ -174,23 +174,29 @@ func (c *contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// openDir opens a directory that an agent may have put something else in the
-// place of. A missing one is an fs.ErrNotExist.
-func openDir(path string) (*os.Root, error) {
-	info, err := os.Lstat(path)
+// open opens the directory, where an agent may have put something else. A missing
+// one is an fs.ErrNotExist.
+func (c *Config) open() (root *os.Root, err error) {
+	parent, name := c.Parent, filepath.Base(c.Dir)
+	if parent == nil {
+		if parent, err = os.OpenRoot(filepath.Dir(c.Dir)); err != nil {
+			return nil, err
+		}
+		defer parent.Close()
+	}
+	info, err := parent.Lstat(name)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+		return nil, &fs.PathError{Op: "open", Path: c.Dir, Err: syscall.ENOTDIR}
 	}
-	root, err := os.OpenRoot(path)
-	if err != nil {
+	if root, err = parent.OpenRoot(name); err != nil {
 		return nil, err
 	}
 	if now, err := root.Stat("."); err != nil || !os.SameFile(info, now) {
 		root.Close()
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errReplaced}
+		return nil, &fs.PathError{Op: "open", Path: c.Dir, Err: errReplaced}
 	}
 	return root, nil
 }

@@ -2,8 +2,8 @@ package diff
 
 import (
 	"context"
+	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/everdict/everdict/agent/evidence/diff/internal/gitobj"
 )
@@ -49,7 +49,7 @@ func (b *Baseline) WriteRepository(ctx context.Context) error {
 }
 
 func (b *Baseline) writeRepository(ctx context.Context) error {
-	root, err := openDir(b.cfg.Dir)
+	root, err := b.cfg.open()
 	if err != nil {
 		return err
 	}
@@ -57,17 +57,25 @@ func (b *Baseline) writeRepository(ctx context.Context) error {
 	if err := root.Mkdir(".git", 0o777); err != nil {
 		return err
 	}
-	// Of the agent's repository nothing is written through a path that somebody
-	// else could have turned into a link: it is new, and nobody runs in it yet.
-	dir := filepath.Join(b.cfg.Dir, ".git")
+	// A process that setup left can turn any of it into a link: all is written
+	// through roots, which are left by none.
+	dir, err := root.OpenRoot(".git")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	// There is no more in it than git needs: git makes the rest when it wants
 	// it, and each file costs an attempt more than what is in it.
-	packs := filepath.Join(dir, "objects", "pack")
-	for _, sub := range []string{filepath.Join(dir, "refs"), filepath.Join(dir, "objects"), packs} {
-		if err := os.Mkdir(sub, 0o777); err != nil {
+	for _, sub := range []string{"refs", "objects", "objects/pack"} {
+		if err := dir.Mkdir(sub, 0o777); err != nil {
 			return err
 		}
 	}
+	packs, err := dir.OpenRoot("objects/pack")
+	if err != nil {
+		return err
+	}
+	defer packs.Close()
 	if _, err := b.pack.Install(packs); err != nil {
 		return err
 	}
@@ -82,16 +90,27 @@ func (b *Baseline) writeRepository(ctx context.Context) error {
 		{"index", string(b.index())},
 		{"packed-refs", "# pack-refs with: peeled fully-peeled sorted \n" + b.Commit() + " refs/heads/" + Branch + "\n"},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, f.name), []byte(f.content), 0o666); err != nil {
+		if err := writeNew(dir, f.name, f.content); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// writeNew writes a file that is not there yet, nor a link of its name.
+func writeNew(dir *os.Root, name, content string) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
 // addLarge gives the agent's repository the files that are too large for the
 // private store: its commit is whole.
-func (b *Baseline) addLarge(read *reader, packs string) error {
+func (b *Baseline) addLarge(read *reader, packs *os.Root) error {
+	const temp = "tmp_pack_large"
 	var pack *gitobj.Pack
 	for i := range b.entries {
 		e := &b.entries[i]
@@ -99,7 +118,7 @@ func (b *Baseline) addLarge(read *reader, packs string) error {
 			continue
 		}
 		if pack == nil {
-			pack = gitobj.NewPack(func() (*os.File, error) { return os.CreateTemp(packs, "tmp_pack_") })
+			pack = gitobj.NewPack(func() (*os.File, error) { return packs.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) })
 		}
 		if err := b.addFile(read, pack, e); err != nil {
 			pack.Abort()
@@ -113,8 +132,7 @@ func (b *Baseline) addLarge(read *reader, packs string) error {
 	if err != nil {
 		return err
 	}
-	_, err = sealed.Move(packs)
-	return err
+	return sealed.Settle(packs, temp) // what is streamed is never in memory
 }
 
 func (b *Baseline) addFile(read *reader, pack *gitobj.Pack, e *entry) error {

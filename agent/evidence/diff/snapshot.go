@@ -79,7 +79,7 @@ func (b *Baseline) Snapshot(ctx context.Context) (*Snapshot, error) {
 }
 
 func (c *comparison) run(ctx context.Context) error {
-	root, err := openDir(c.b.cfg.Dir)
+	root, err := c.b.cfg.open()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		c.now = &tree{}

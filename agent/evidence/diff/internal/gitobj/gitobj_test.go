@@ -202,11 +202,16 @@ func TestSmallPackStaysInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := to.Install(filepath.Join(dir, "objects", "pack"))
+	packs, err := os.OpenRoot(filepath.Join(dir, "objects", "pack"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	git(t, dir, "verify-pack", base+".idx")
+	defer packs.Close()
+	name, err := to.Install(packs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	git(t, dir, "verify-pack", filepath.Join(packs.Name(), name+".idx"))
 	for i, id := range ids {
 		if to.Has(id) != (i >= 10) {
 			t.Errorf("object %d of 20 in the second pack: got %v", i, to.Has(id))

@@ -29,32 +29,44 @@ func (s *Sealed) Has(id ID) bool {
 	return ok
 }
 
-// Install writes a copy of the pack and its index to a directory of packs and
-// returns their path without extension.
-func (s *Sealed) Install(dir string) (base string, err error) {
-	base = filepath.Join(dir, "pack-"+s.sum.String())
+func (s *Sealed) name() string { return "pack-" + s.sum.String() }
+
+// Install writes a copy of the pack and its index to a directory of packs, which
+// somebody else may hold, and returns their name without extension.
+func (s *Sealed) Install(dir *os.Root) (name string, err error) {
+	name = s.name()
+	if s.InMemory() {
+		err = dir.WriteFile(name+".pack", s.mem, 0o444)
+	} else {
+		err = copyFile(dir, name+".pack", s.file)
+	}
+	if err == nil {
+		err = dir.WriteFile(name+".idx", s.index, 0o444)
+	}
+	return name, err
+}
+
+// Settle is Install of a pack whose file is temp in dir already.
+func (s *Sealed) Settle(dir *os.Root, temp string) error {
+	if err := dir.Rename(temp, s.name()+".pack"); err != nil {
+		return err
+	}
+	return dir.WriteFile(s.name()+".idx", s.index, 0o444)
+}
+
+// Move puts a pack that needs no other copy into a directory of packs that is
+// nobody else's, and returns its path without extension.
+func (s *Sealed) Move(dir string) (base string, err error) {
+	base = filepath.Join(dir, s.name())
 	if s.InMemory() {
 		err = os.WriteFile(base+".pack", s.mem, 0o444)
-	} else {
-		err = copyFile(base+".pack", s.file)
+	} else if err = os.Rename(s.file, base+".pack"); err == nil {
+		s.file = base + ".pack"
 	}
 	if err == nil {
 		err = os.WriteFile(base+".idx", s.index, 0o444)
 	}
 	return base, err
-}
-
-// Move is Install of a pack that needs no other copy.
-func (s *Sealed) Move(dir string) (base string, err error) {
-	if s.InMemory() {
-		return s.Install(dir)
-	}
-	base = filepath.Join(dir, "pack-"+s.sum.String())
-	if err := os.Rename(s.file, base+".pack"); err != nil {
-		return base, err
-	}
-	s.file = base + ".pack"
-	return base, os.WriteFile(base+".idx", s.index, 0o444)
 }
 
 // Remove removes the pack's own file, if it has one.
@@ -65,13 +77,13 @@ func (s *Sealed) Remove() error {
 	return os.Remove(s.file)
 }
 
-func copyFile(to, from string) error {
+func copyFile(dir *os.Root, to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
+	out, err := dir.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o444)
 	if err != nil {
 		return err
 	}
