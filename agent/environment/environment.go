@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/everdict/everdict/agent/evidence/diff"
 	"github.com/everdict/everdict/agent/evidence/redact"
@@ -71,6 +72,9 @@ type Attempt struct {
 	// Exec runs a command of Spec.Setup inside the sandbox; it is needed only
 	// when there are any.
 	Exec Exec
+	// Limit bounds the fetch of Spec.Source.Git; what Exec runs it bounds itself, in
+	// running time. 0 is no limit.
+	Limit time.Duration
 	// Progress receives lines for the run's log: what is fetched, setup's output.
 	// Nil discards them.
 	Progress io.Writer
@@ -80,7 +84,7 @@ type Attempt struct {
 
 // Exec runs one line with the sandbox's shell in dir, an absolute path on the
 // host, writes what it prints to output, and returns its exit code. The error is about a
-// command that could not be run or watched to its end.
+// command that could not be run or watched to its end; a *LateError about one that took too long.
 type Exec func(ctx context.Context, line, dir string, output io.Writer) (exitCode int, err error)
 
 // Snapshot is the state of an environment after an agent.

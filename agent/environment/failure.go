@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/everdict/everdict/agent/evidence/diff"
 	"github.com/everdict/everdict/protocol"
@@ -15,6 +16,24 @@ func configError(code protocol.Code, reason string, err error, format string, ar
 	return &Error{Err: err, Failure: protocol.Failure{
 		Stage: protocol.StageInstall, Class: protocol.ClassConfig, Reason: reason, Code: code, Message: fmt.Sprintf(format, args...),
 	}}
+}
+
+// LimitPrepare is the name of the limit on a source's fetch and on each line of setup.
+const LimitPrepare = "prepareTimeout"
+
+// LateError is a part of the preparation that was ended because it took too long.
+type LateError struct{ Configured, Measured time.Duration }
+
+// Error implements error.
+func (e *LateError) Error() string {
+	return fmt.Sprintf("not done after %.0f s (measured %.1f s) and ended: the limit is the case's timeoutSec, at least 30 minutes",
+		e.Configured.Seconds(), e.Measured.Seconds())
+}
+
+// on makes the error a failure's reason.
+func (e *LateError) on(f *protocol.Failure) {
+	f.Reason = protocol.ReasonTimeout
+	f.Limit = &protocol.Limit{Name: LimitPrepare, Unit: "s", Configured: e.Configured.Seconds(), Measured: e.Measured.Seconds()}
 }
 
 // hostError is a failure of the runner's machine.

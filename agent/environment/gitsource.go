@@ -115,6 +115,24 @@ const rawAttributes = "* -text !eol !crlf -ident !filter !working-tree-encoding\
 // fetch gets one commit of a repository into a store of its own, writes its
 // files to the workspace and removes the store, and with it every other commit.
 func (r *Repo) fetch(ctx context.Context, a Attempt, p *preparedRepo) error {
+	began, whole := time.Now(), ctx
+	if a.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(whole, a.Limit)
+		defer cancel()
+	}
+	err := r.fetchWithin(ctx, a, p)
+	if ctx.Err() == nil || whole.Err() != nil || err == nil {
+		return err
+	}
+	late := &LateError{Configured: a.Limit, Measured: time.Since(began)}
+	e := configError(protocol.CodeUpstreamError, "", late, "fetch of %s: %v", splitURL(a.Spec.Source.Git, a.Token).clean, late)
+	e.Failure.Class, e.Failure.Retryable = protocol.ClassInfra, true
+	late.on(&e.Failure)
+	return e
+}
+
+func (r *Repo) fetchWithin(ctx context.Context, a Attempt, p *preparedRepo) error {
 	src := splitURL(a.Spec.Source.Git, a.Token)
 	ref := a.Spec.Source.Ref
 	if ref == "" {

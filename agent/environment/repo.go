@@ -185,7 +185,10 @@ func (r *Repo) setup(ctx context.Context, a Attempt, p *preparedRepo, tracked fu
 		e := configError(protocol.CodeHarnessInstallFailed, protocol.ReasonSetup, err,
 			"setup command %d of %d (%s) ended with exit code %d", i+1, len(a.Spec.Setup), protocol.Clip(line, 200), code)
 		e.Failure.LogTail = out.String()
-		if err != nil {
+		if late := (*LateError)(nil); errors.As(err, &late) {
+			e.Failure.Message = fmt.Sprintf("setup command %d of %d (%s): %v", i+1, len(a.Spec.Setup), protocol.Clip(line, 200), late)
+			late.on(&e.Failure)
+		} else if err != nil {
 			e.Failure.Class, e.Failure.Code = protocol.ClassInfra, protocol.CodeComputeExecFailed
 			e.Failure.Message = fmt.Sprintf("setup command %d of %d (%s) could not be run: %v", i+1, len(a.Spec.Setup), protocol.Clip(line, 200), err)
 			e.Failure.Retryable = true

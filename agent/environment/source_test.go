@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -19,6 +21,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/everdict/everdict/protocol"
 )
@@ -380,6 +385,35 @@ func TestP12_SourceThatIsHidden(t *testing.T) {
 			t.Errorf("got %q, %v", b, err)
 		}
 	})
+}
+
+// TestP8_FetchIsBounded: a server that takes the connection and says nothing holds a fetch for as long as it may take.
+func TestP8_FetchIsBounded(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	a := attempt(t, protocol.RepoSource{Git: "http://user:pass@" + l.Addr().String() + "/r.git"})
+	a.Limit = 300 * time.Millisecond
+	f := refused(t, Config{}, a).Failure
+	want := &protocol.Limit{Name: LimitPrepare, Unit: "s", Configured: 0.3}
+	if f.Reason != protocol.ReasonTimeout || f.Class != protocol.ClassInfra || !f.Retryable || f.Limit == nil || f.Limit.Measured < 0.3 ||
+		!cmp.Equal(want, f.Limit, cmpopts.IgnoreFields(protocol.Limit{}, "Measured")) || strings.Contains(f.Message, "pass") {
+		t.Errorf("got %+v with limit %+v, want a timeout of %+v", f, f.Limit, want)
+	}
+}
+
+func TestP8_LateSetup(t *testing.T) {
+	t.Parallel()
+	a := attempt(t, protocol.RepoSource{Files: map[string]string{}}, "sleep 100000")
+	a.Exec = func(context.Context, string, string, io.Writer) (int, error) {
+		return 0, &LateError{Configured: 30 * time.Minute, Measured: 1801 * time.Second}
+	}
+	f := refused(t, Config{}, a).Failure
+	if f.Class != protocol.ClassConfig || f.Reason != protocol.ReasonTimeout || f.Retryable || f.ExitCode != nil || f.Limit == nil ||
+		*f.Limit != (protocol.Limit{Name: LimitPrepare, Unit: "s", Configured: 1800, Measured: 1801}) || !strings.Contains(f.Message, "sleep 100000") {
+		t.Errorf("got %+v with limit %+v, want a timeout of the setup line", f, f.Limit)
+	}
 }
 
 func FuzzValidateFiles(f *testing.F) {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"io"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/everdict/everdict/agent/environment"
+	"github.com/everdict/everdict/agent/harness"
 	"github.com/everdict/everdict/agent/sandbox"
 	"github.com/everdict/everdict/protocol"
 )
@@ -47,6 +50,7 @@ func (x *execution) prepare(ctx context.Context) bool {
 		Private:  filepath.Join(x.cfg.PrivateRoot, x.a.Name),
 		Spec:     x.a.Job.Case.Env,
 		Exec:     x.setup,
+		Limit:    x.preparing(),
 		Progress: progress,
 		Redact:   x.a.Redact,
 	})
@@ -95,15 +99,32 @@ func (x *execution) spec() sandbox.Spec {
 	return s
 }
 
+// minPreparing is how long the fetch of a source, and each line of set-up, may take
+// at least: a case for a quick agent can need a slow set-up.
+const minPreparing = 30 * time.Minute
+
+// setupLadder ends a line of set-up that takes too long, with all that it started.
+var setupLadder = sandbox.Ladder{{Signal: syscall.SIGTERM, Grace: 2 * time.Second, Tree: true}}
+
+func (x *execution) preparing() time.Duration {
+	timeout, _ := harness.Timeouts(&x.a.Job.Case)
+	return max(timeout, minPreparing)
+}
+
 // setup runs one line of the environment's set-up in the sandbox.
 func (x *execution) setup(ctx context.Context, line, dir string, output io.Writer) (int, error) {
-	p, err := x.compute.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", line}, Dir: dir, Stdout: output, Stderr: output})
+	limit := x.preparing()
+	p, err := x.compute.Exec(ctx, sandbox.Command{Args: []string{"/bin/sh", "-c", line}, Dir: dir, Stdout: output, Stderr: output,
+		Timeout: limit, Ladder: setupLadder})
 	if err != nil {
 		return 0, err
 	}
 	exit, err := waitOrStop(ctx, p)
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
+	}
+	if exit.Reason == sandbox.ReasonTimeout {
+		return 0, &environment.LateError{Configured: limit, Measured: exit.Fired.Measured}
 	}
 	if exit.Signal != "" {
 		return 128, err
