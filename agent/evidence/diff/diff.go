@@ -54,8 +54,9 @@ type Limits struct {
 	// DiffBytes is the largest diff: 100 MiB. Where it would grow larger, the
 	// largest changes are in Omitted instead.
 	DiffBytes int64
-	// HashBytes is how much of larger files one snapshot reads for their
-	// hashes: 4 GiB. A sparse file has any size; past the limit Omitted has no hash.
+	// HashBytes is how much of larger files, and of those beyond what a diff is made
+	// of, one snapshot reads for their hashes: 4 GiB. A sparse file has any size; past
+	// the limit Omitted has no hash.
 	HashBytes int64
 	// Entries is how many files, directories and other things the directory may
 	// hold: 1,000,000. More are a *LimitError: memory grows with them.

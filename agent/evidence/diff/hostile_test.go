@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/everdict/everdict/agent/evidence/redact"
 )
 
 // TestF29_OneBinaryHunkBesideEverythingElse is the failure as it was seen: all
@@ -292,6 +294,44 @@ func TestObjectsAreNotShared(t *testing.T) {
 	}
 	w.put("a", text("b\n"))
 	w.snapshot()
+}
+
+// TestP8_SnapshotReadsNoMoreThanItMay: past what is stored files are only hashed, and past that limit not even opened,
+// whatever else leaves them out of the diff.
+func TestP8_SnapshotReadsNoMoreThanItMay(t *testing.T) {
+	t.Parallel()
+	const key = "key-4f1c9a77d2e05b83"
+	for name, file := range map[string]func(i int) (string, string){
+		"plain": func(i int) (string, string) { return fmt.Sprintf("f%03d", i), strings.Repeat("x", 3000) },
+		"a secret in binary": func(i int) (string, string) {
+			return fmt.Sprintf("f%03d", i), strings.Repeat("\x00", 3000-len(key)) + key
+		},
+		"a secret in a name": func(i int) (string, string) { return fmt.Sprintf("%s-%03d", key, i), strings.Repeat("x", 3000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, t.TempDir(), files{"a": text("a")}, Config{
+				Limits: Limits{DiffBytes: 1000, HashBytes: 16_000}, Redact: redact.New([]redact.Secret{{Name: "THE_KEY", Value: key}})})
+			for i := range 100 {
+				path, content := file(i)
+				w.put(path, text(content))
+			}
+			s, err := w.base.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			unread := 0
+			for _, o := range s.Omitted {
+				if o.Detail == errBudget.Error() {
+					unread++
+				}
+			}
+			// 2 files of 3,000 bytes are stored of 8 times 1,000, and 5 are hashed of 16,000.
+			if unread != 100-2-5 {
+				t.Errorf("%d of 100 files were not read, want %d", unread, 100-2-5)
+			}
+		})
+	}
 }
 
 func TestLimitOnEntries(t *testing.T) {

@@ -60,7 +60,7 @@ type comparison struct {
 	// that are gone or hold something else now.
 	removals []*entry
 	ignored  []Omission
-	stored   int64 // bytes of new content that the store was given
+	stored   int64 // bytes of new content that were read for the store
 	Snapshot
 }
 
@@ -222,7 +222,17 @@ func (c *comparison) ignore(d delta) {
 
 // content reads a file and keeps what is new.
 func (c *comparison) content(ctx context.Context, before, after *entry) error {
-	content, large, err := c.read.read(after)
+	// Past what is stored files are read for their hashes alone, within that limit:
+	// an agent can leave a million of the largest.
+	most, why := storedPerDiff*c.b.cfg.Limits.DiffBytes, ""
+	var content []byte
+	var err error
+	large := after.mode != gitobj.ModeSymlink && c.stored+after.size > most
+	if large {
+		why = whyWhole
+	} else {
+		content, large, err = c.read.read(after)
+	}
 	sha := ""
 	if large {
 		sha, err = c.read.hash(after)
@@ -248,22 +258,24 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 		return nil
 	}
 	d := delta{path: after.path, old: before, new: after}
+	if !large {
+		c.stored += after.size
+	}
 	if c.secretName(d) {
 		return nil
 	}
 	if large {
-		c.over(d, sha, "")
+		c.over(d, sha, why)
+		return nil
+	}
+	if c.stored > most { // it grew since the walk
+		c.over(d, "", whyWhole)
 		return nil
 	}
 	content, ok := c.masked(d, content)
 	if !ok {
 		return nil
 	}
-	if c.stored+after.size > storedPerDiff*c.b.cfg.Limits.DiffBytes {
-		c.over(d, "", whyWhole)
-		return nil
-	}
-	c.stored += after.size
 	if before != nil && c.unshown(before) {
 		c.removals = append(c.removals, before)
 		d.old = nil // the diff deletes the file and adds it again
