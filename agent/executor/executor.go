@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -312,7 +313,12 @@ func (x *execution) mkdir() error {
 		}
 	}
 	x.deferred = append(x.deferred, func(ctx context.Context) {
+		own := x.closeFiles()
 		if x.cfg.Keep {
+			return
+		}
+		if !own {
+			x.log.Error("something else is in the place of the workspace and is left alone", "dir", x.root)
 			return
 		}
 		if err := environment.RemoveTree(ctx, x.root); err != nil {
@@ -339,11 +345,25 @@ func (x *execution) lay(reserved bool) (err error) {
 	if x.files, err = os.OpenRoot(x.root); err != nil {
 		return err
 	}
-	x.deferred = append(x.deferred, func(context.Context) { _ = x.files.Close() })
 	for _, dir := range []string{tmpDir, homeDir} {
 		if err := x.files.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// closeFiles closes the attempt's directory, and reports whether it is still the one at its path: a job of the process
+// sandbox can put a directory above it in the place of the runner's.
+func (x *execution) closeFiles() (own bool) {
+	if x.files == nil {
+		return true // nothing of the job ran
+	}
+	defer x.files.Close()
+	mine, err := x.files.Stat(".")
+	if err != nil {
+		return false
+	}
+	now, err := os.Lstat(x.root)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && os.SameFile(mine, now)
 }
