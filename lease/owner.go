@@ -101,7 +101,8 @@ type owner struct {
 	vtime   float64
 
 	payloadBytes int
-	nextDeadline int64 // no queued job's deadline is before it
+	nextDeadline int64 // no queued job's deadline is before it, apart from what a hook has refused
+	overdue      overdue
 	nextRetry    int64 // no delayed job's retry is before it
 	nextPrune    int64
 	nextTell     int64 // when fenced leases are told of that were not; MaxInt64: there is none
@@ -137,6 +138,7 @@ func (o *owner) rebuild(tx *sqlite.Tx) error {
 	before := o.live
 	o.lanes, o.byID, o.live = make(map[laneKey]*lane), make(map[int64]*lane), make(map[string]*live)
 	o.heap, o.payloadBytes, o.nextDeadline, o.nextRetry = nil, 0, 0, 0
+	o.overdue = overdue{}
 	o.dirtyLanes, o.dirtyRunners, o.dirtyHomes = nil, nil, nil
 	o.events, o.granted = nil, nil
 	for _, p := range o.pools {

@@ -42,7 +42,7 @@ func TestPlans(t *testing.T) {
 		{"retried", updateRetried, rowid},
 		{"next retry", selectNextRetry, "USING COVERING INDEX lease_job_delayed"},
 		{"retries", selectRetries, "USING INDEX lease_job_delayed (retry_at<?)"},
-		{"overdue", selectOverdue, "USING INDEX lease_job_deadline (deadline_at<?)"},
+		{"overdue", selectOverdue, "USING INDEX lease_job_deadline (deadline_at>? AND deadline_at<?)"},
 		{"ahead", countAhead, "USING COVERING INDEX lease_job_queued (lane=? AND seq<?)"},
 		{"leased", selectLeased, "USING INDEX lease_job_leased (state=?)"},
 		{"count queued", countQueued, "USING COVERING INDEX lease_job_queued"},

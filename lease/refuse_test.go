@@ -262,6 +262,47 @@ func TestSelfDecidedChangeRefusedByHook(t *testing.T) {
 	})
 }
 
+// TestRefusedDeadlinesHoldUpNoOthers has OnChange refuse the end of more jobs than one tick looks at: a job with a later
+// deadline still meets it, and the refused ones are tried again.
+func TestRefusedDeadlinesHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refuse := true
+		q := openQueue(t, openDB(t), lease.Config{
+			Log: slog.New(slog.DiscardHandler),
+			OnChange: func(tx *sqlite.Tx, ev *lease.Event) error {
+				if refuse && ev.Job != "good" && ev.Kind == lease.JobSettled {
+					return errHook
+				}
+				return nil
+			}})
+		var bad []lease.Job
+		for n := range 300 {
+			j := job(fmt.Sprintf("bad%d", n))
+			j.QueueDeadline = 115 * time.Second
+			bad = append(bad, j)
+		}
+		good := job("good")
+		good.QueueDeadline = 2 * time.Minute
+		if err := q.EnqueueAll(t.Context(), bad); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, q, good)
+		time.Sleep(2*time.Minute + 2*time.Second)
+		synctest.Wait()
+		wantState(t, q, "good", lease.Settled, lease.Unschedulable)
+		for _, j := range bad {
+			wantState(t, q, j.ID, lease.Queued, lease.OutcomeNone)
+		}
+		refuse = false
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		for _, j := range bad {
+			wantState(t, q, j.ID, lease.Settled, lease.Unschedulable)
+		}
+	})
+}
+
 // TestClose_EndsWaitingPulls and refuses what comes after.
 func TestClose_EndsWaitingPulls(t *testing.T) {
 	t.Parallel()

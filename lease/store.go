@@ -56,10 +56,11 @@ const (
 		(SELECT CASE WHEN length(payload) <= 4096 THEN payload END FROM lease_payload p WHERE p.seq = j.seq)
 		FROM lease_job j WHERE lane = ? AND state = 0 ORDER BY seq LIMIT ?`
 	selectNextDeadline = `SELECT deadline_at FROM lease_job WHERE state = 0 ORDER BY deadline_at LIMIT 1`
-	selectOverdue      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 0 AND deadline_at <= ? ORDER BY deadline_at LIMIT ?`
-	selectNextRetry    = `SELECT retry_at FROM lease_job WHERE state = 4 ORDER BY retry_at LIMIT 1`
-	selectRetries      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 4 AND retry_at <= ? ORDER BY retry_at LIMIT ?`
-	countAhead         = `SELECT count(*) FROM (SELECT 1 FROM lease_job WHERE lane = ? AND state = 0 AND seq < ? LIMIT ?)`
+	selectOverdue      = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 0 AND deadline_at <= ? AND (deadline_at, seq) > (?, ?)
+		ORDER BY deadline_at, seq LIMIT ?`
+	selectNextRetry = `SELECT retry_at FROM lease_job WHERE state = 4 ORDER BY retry_at LIMIT 1`
+	selectRetries   = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 4 AND retry_at <= ? ORDER BY retry_at LIMIT ?`
+	countAhead      = `SELECT count(*) FROM (SELECT 1 FROM lease_job WHERE lane = ? AND state = 0 AND seq < ? LIMIT ?)`
 
 	selectLeased = `SELECT ` + jobColumns + ` FROM lease_job WHERE state = 1`
 	countQueued  = `SELECT lane, count(*) FROM lease_job WHERE state = 0 GROUP BY lane`

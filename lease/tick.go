@@ -115,16 +115,24 @@ func (o *owner) expire(tx *sqlite.Tx, l *live, now int64) error {
 	return nil
 }
 
+// overdue is how far a walk over the overdue jobs has come. It goes past those that a hook refuses, so that they do not
+// keep the others waiting.
+type overdue struct {
+	deadline, seq int64 // of the last job that was looked at
+	refused       bool  // at least one was
+}
+
 // expireQueued settles the queued jobs that have waited too long.
 func (o *owner) expireQueued(tx *sqlite.Tx, now int64, again *int64) error {
 	if now < o.nextDeadline {
 		return nil
 	}
-	rows, err := loadRows(tx, selectOverdue, now, tickChunk)
+	rows, err := loadRows(tx, selectOverdue, now, o.overdue.deadline, o.overdue.seq, tickChunk)
 	if err != nil {
 		return err
 	}
 	for _, r := range rows {
+		o.overdue.deadline, o.overdue.seq = r.deadlineAt, r.seq
 		reason, err := o.whyUnschedulable(tx, r)
 		if err != nil {
 			return err
@@ -135,12 +143,17 @@ func (o *owner) expireQueued(tx *sqlite.Tx, now int64, again *int64) error {
 				return err
 			}
 			o.cfg.Log.Error("queue deadline was refused by a hook", "job", r.id, "err", err)
-			o.nextDeadline = now + int64(tickRetry)
-			return nil
+			o.overdue.refused = true
 		}
 	}
 	if len(rows) == tickChunk {
 		*again = now
+		return nil
+	}
+	refused := o.overdue.refused
+	o.overdue = overdue{}
+	if refused {
+		o.nextDeadline = now + int64(tickRetry)
 		return nil
 	}
 	err = tx.QueryRow(selectNextDeadline).Scan(&o.nextDeadline)
