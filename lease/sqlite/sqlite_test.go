@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -276,6 +277,45 @@ func TestGroup_FailureIsContained(t *testing.T) {
 	}
 	if n := commits(); n != 3 { // the gate's group, the one of six, and the checkpoint's
 		t.Errorf("%d groups were committed, want 2", n)
+	}
+}
+
+// TestGroup_ErrorFromElsewhere has a function return what SQLite said on another connection: that undoes the function and
+// leaves the rest of the group alone. One that hides a full disk behind an error of its own still fails the group.
+func TestGroup_ErrorFromElsewhere(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	mustExec(t, db, "CREATE TABLE t (x BLOB)")
+	insert := func(x any, then error) func(*sqlite.Tx) error {
+		return func(tx *sqlite.Tx) error {
+			_, err := tx.Exec("INSERT INTO t VALUES (?)", x)
+			return cmp.Or(then, err)
+		}
+	}
+	busy := fmt.Errorf("ask another database: %w", sqlite3.Error{Code: sqlite3.ErrBusy})
+	errs := group(t, db, insert(1, nil), insert(2, busy), func(tx *sqlite.Tx) error {
+		if err := tx.Nested(insert(3, busy)); !errors.Is(err, busy) {
+			return fmt.Errorf("nested: %w", err)
+		}
+		return insert(4, nil)(tx)
+	})
+	if errs[0] != nil || !errors.Is(errs[1], busy) || errs[2] != nil {
+		t.Errorf("errors %v", errs)
+	}
+	var got string
+	if err := db.Reader().QueryRow("SELECT group_concat(x) FROM (SELECT x FROM t ORDER BY x)").Scan(&got); err != nil || got != "1,4" {
+		t.Errorf("rows %s, %v, want 1,4", got, err)
+	}
+	mustExec(t, db, "PRAGMA max_page_count = 20")
+	errs = group(t, db, insert(5, nil), insert(make([]byte, 1<<20), errRefused))
+	var serr sqlite3.Error
+	for i, err := range errs {
+		if !errors.As(err, &serr) || serr.Code != sqlite3.ErrFull {
+			t.Errorf("operation %d: %v, want a full disk", i, err)
+		}
+	}
+	if n := count(t, db, "t"); n != 2 {
+		t.Errorf("%d rows, want 2", n)
 	}
 }
 

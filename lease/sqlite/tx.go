@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -120,10 +121,10 @@ func (tx *Tx) Nested(fn func(*Tx) error) error {
 		return tx.run("RELEASE " + name)
 	}
 	if tx.conn.AutoCommit() { // SQLite has rolled all of it back by itself
-		tx.err = fmt.Errorf("transaction ended: %w", err)
+		tx.err = fmt.Errorf("transaction ended: %w", cmp.Or(tx.err, err))
 		return err
 	}
-	if fatal(err) {
+	if fatal(tx.err) { // of a statement of this transaction; an error that fn brings from elsewhere spoils nothing here
 		return err
 	}
 	tx.err = nil
