@@ -262,9 +262,10 @@ func (o *owner) newLane(id int64, k laneKey) *lane {
 	return l
 }
 
-// dropLane forgets a lane without jobs, so that memory follows what is in the queue and not what ever was.
+// dropLane forgets a lane without jobs, so that memory follows what is in the queue and not what ever was. One that is
+// forgotten already stays so.
 func (o *owner) dropLane(l *lane) {
-	if l.queued+l.delayed+l.parked+l.live > 0 || l.dirty {
+	if l.queued+l.delayed+l.parked+l.live > 0 || l.dirty || o.byID[l.id] != l {
 		return
 	}
 	delete(o.lanes, l.key)

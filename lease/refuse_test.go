@@ -303,6 +303,32 @@ func TestRefusedDeadlinesHoldUpNoOthers(t *testing.T) {
 	})
 }
 
+// TestRefusedEnqueueAllLeavesTheShare: several jobs of one new lane are refused together. Their workspace goes on to get
+// its share.
+func TestRefusedEnqueueAllLeavesTheShare(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, openDB(t), lease.Config{})
+	of := func(workspace, id string, caps ...string) lease.Job {
+		j := job(id)
+		j.Workspace, j.Requirements.Capabilities = workspace, caps
+		return j
+	}
+	enqueue(t, q, of("a", "a", "git"))
+	if err := q.EnqueueAll(t.Context(), []lease.Job{of("a", "x"), of("a", "y"), of("a", "a")}); !errors.Is(err, lease.ErrExists) {
+		t.Fatalf("a job that exists: %v, want ErrExists", err)
+	}
+	for n := range 8 {
+		enqueue(t, q, of("a", fmt.Sprint("a-git-", n), "git"), of("a", fmt.Sprint("a-docker-", n), "docker"), of("b", fmt.Sprint("b-", n), "git"))
+	}
+	got := make(map[string]int)
+	for range 12 {
+		got[take(t, q, plain("r1")).Workspace]++
+	}
+	if got["a"] != 6 || got["b"] != 6 {
+		t.Errorf("12 leases over two equal workspaces are %v, want 6 and 6", got)
+	}
+}
+
 // TestClose_EndsWaitingPulls and refuses what comes after.
 func TestClose_EndsWaitingPulls(t *testing.T) {
 	t.Parallel()
