@@ -76,3 +76,32 @@ func TestPullFuncAnswersOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestRepeatedPullSaysWhatIsNew: a pull waits, and comes again with more capabilities. The job that needs them is leased to
+// it at once.
+func TestRepeatedPullSaysWhatIsNew(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, openDB(t), lease.Config{})
+	j := job("j")
+	j.Requirements.Capabilities = []string{"gpu"}
+	enqueue(t, q, j)
+	answers := make(chan error, 2)
+	pull := func(r lease.Runner) {
+		t.Helper()
+		err := q.PullFunc(t.Context(), lease.PullRequest{RequestID: "one", Runner: r}, func(_ lease.Lease, err error) { answers <- err })
+		if err != nil {
+			t.Fatalf("pull: %v", err)
+		}
+	}
+	r := plain("r1")
+	pull(r)
+	r.Capabilities = append(r.Capabilities, "gpu")
+	pull(r)
+	wantState(t, q, "j", lease.Leased, lease.OutcomeNone)
+	if err := <-answers; !errors.Is(err, lease.ErrSuperseded) {
+		t.Errorf("the first pull: %v, want ErrSuperseded", err)
+	}
+	if err := <-answers; err != nil {
+		t.Errorf("the pull that came again: %v", err)
+	}
+}

@@ -98,7 +98,6 @@ func (q *Queue) Adopt(ctx context.Context, r Runner, held []Ref) (Adoption, erro
 		now := o.now()
 		known := o.meet(&r)
 		known.session = true
-		o.touchRunner(known)
 		named := make(map[string]bool, len(held))
 		for _, ref := range held {
 			s := o.standing(ref, r.ID, now)

@@ -40,7 +40,7 @@ func (o *owner) isFenced(id string) bool {
 	return r != nil && r.fenced != 0
 }
 
-// meet notes that a runner has spoken, and what it says of itself.
+// meet notes that a runner has spoken, and what it says of itself. Pulls that wait are tried again if that is new.
 func (o *owner) meet(rn *Runner) *runner {
 	r := o.runner(rn.ID)
 	r.contact = o.now()
@@ -49,6 +49,7 @@ func (o *owner) meet(rn *Runner) *runner {
 		r.Runner = *rn
 		r.Serves, r.Capabilities = slices.Clone(rn.Serves), slices.Clone(rn.Capabilities)
 		o.list(r)
+		o.touchRunner(r)
 	}
 	return r
 }
@@ -118,9 +119,7 @@ func (q *Queue) SetRunner(ctx context.Context, r Runner) error {
 		if q.owner.isFenced(r.ID) {
 			return ErrFenced
 		}
-		known := q.owner.meet(&r)
-		known.session = true
-		q.owner.touchRunner(known)
+		q.owner.meet(&r).session = true
 		return nil
 	})
 }
