@@ -272,7 +272,7 @@ func (c *Client) once(ctx context.Context, r request, out any) (http.Header, err
 	case err != nil:
 		return nil, &UnreachableError{URL: c.BaseURL(), Err: fmt.Errorf("the answer broke off: %w", err)}
 	case len(body) > maxAnswer:
-		return nil, strangeAnswer(res, body, fmt.Sprintf("more than %d MiB", maxAnswer>>20))
+		return nil, strangeAnswer(r, res, body, fmt.Sprintf("more than %d MiB", maxAnswer>>20))
 	case out == nil || res.StatusCode == http.StatusNoContent:
 		return res.Header, nil
 	}
@@ -281,7 +281,7 @@ func (c *Client) once(ctx context.Context, r request, out any) (http.Header, err
 		return res.Header, nil
 	}
 	if err := json.Unmarshal(body, out); err != nil {
-		return nil, strangeAnswer(res, body, "something that is not the JSON wanted: "+err.Error())
+		return nil, strangeAnswer(r, res, body, "something that is not the JSON wanted: "+err.Error())
 	}
 	return res.Header, nil
 }
@@ -324,5 +324,5 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		return res, nil
 	}
 	defer res.Body.Close()
-	return nil, problemOf(res)
+	return nil, problemOf(r, res)
 }

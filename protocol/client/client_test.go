@@ -11,9 +11,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -99,19 +102,22 @@ func TestRetriesOnlyWhatCannotDoTheWorkTwice(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		status int
+		body   string // default: a problem with the code INTERNAL
 		err    error
 		// Tries of a GET, of a DELETE and of a POST that never succeed.
 		get, del, post int
 	}{
-		{"refused", 0, refused, 4, 4, 4},
-		{"reset", 0, reset, 4, 4, 1},
-		{"503", 503, nil, 4, 4, 4},
-		{"502", 502, nil, 4, 4, 1},
-		{"504", 504, nil, 4, 4, 1},
-		{"429", 429, nil, 4, 4, 1},
-		{"500", 500, nil, 1, 1, 1},
-		{"400", 400, nil, 1, 1, 1},
-		{"409", 409, nil, 1, 1, 1},
+		{"refused", 0, "", refused, 4, 4, 4},
+		{"reset", 0, "", reset, 4, 4, 1},
+		{"503", 503, `{"code":"UPSTREAM_ERROR","message":"draining"}`, nil, 4, 4, 4},
+		{"503 of a proxy", 503, "upstream connect error", nil, 4, 4, 1},
+		{"503 of a proxy that speaks JSON", 503, `{"code":"ServiceUnavailable","message":"m"}`, nil, 4, 4, 1},
+		{"502", 502, "", nil, 4, 4, 1},
+		{"504", 504, "", nil, 4, 4, 1},
+		{"429", 429, "", nil, 4, 4, 1},
+		{"500", 500, "", nil, 1, 1, 1},
+		{"400", 400, "", nil, 1, 1, 1},
+		{"409", 409, "", nil, 1, 1, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +133,11 @@ func TestRetriesOnlyWhatCannotDoTheWorkTwice(t *testing.T) {
 					if row.err != nil {
 						return nil, row.err
 					}
-					return answer(row.status, "application/json", `{"code":"INTERNAL","message":"m"}`), nil
+					body := row.body
+					if body == "" {
+						body = `{"code":"INTERNAL","message":"m"}`
+					}
+					return answer(row.status, "application/json", body), nil
 				})
 				start := time.Now()
 				_, errGet := c.Run(t.Context(), "run_1")
@@ -147,6 +157,45 @@ func TestRetriesOnlyWhatCannotDoTheWorkTwice(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestP1_AnswerLostByAProxy submits through a proxy that forwards the request, loses the answer and says 503, as Envoy does
+// when the connection to the coordinator ends. The run must not be submitted a second time.
+func TestP1_AnswerLostByAProxy(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	coordinator := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(w, `{"runId":"run_%d"}`, runs.Add(1))
+	}))
+	defer coordinator.Close()
+	to, err := url.Parse(coordinator.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ModifyResponse: func(*http.Response) error { return errors.New("connection termination") },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, "upstream connect error. reset reason: %v", err)
+		},
+	}
+	proxy := httptest.NewServer(forward)
+	defer proxy.Close()
+	c, err := New(Config{BaseURL: proxy.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Submit(t.Context(), &protocol.RunRequest{})
+	var p *protocol.Problem
+	if !errors.As(err, &p) || p.Status != 503 || !strings.Contains(p.Message, "connection termination") || !strings.Contains(p.Hint, "may have done") {
+		t.Errorf("submit: %v, want a 503 with the proxy's words, and that the run may be there", err)
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("the coordinator has %d runs, want 1", n)
 	}
 }
 

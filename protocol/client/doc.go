@@ -13,8 +13,9 @@
 //
 // A request is tried again, a bounded number of times and with full jitter, when
 // doing so cannot do the work twice: any request whose connection was refused or
-// that was answered 503 (the coordinator answers it before it accepts anything),
-// and GET, PUT and DELETE also after 429, 502, 504 and a broken connection. A server's
-// Retry-After is honoured. The body of a request is kept in memory, so it can be
-// sent again whole.
+// that a coordinator answered 503 in a problem of its own (it does so before it
+// accepts anything), and GET, PUT and DELETE also after 429, 502, 503, 504 and a
+// broken connection. A 503 of a proxy says nothing of whether the request was
+// carried out. A server's Retry-After is honoured. The body of a request is kept in
+// memory, so it can be sent again whole.
 package client

@@ -52,22 +52,31 @@ const retryAfterKey = "retryAfterSec"
 // maxProblem bounds how much of an error's body is read.
 const maxProblem = 1 << 20
 
-// problemOf turns an answer that is no success into a problem.
-func problemOf(res *http.Response) *protocol.Problem {
+// foreignError is an answer that the coordinator would not give: a proxy, or another program, has answered in its place.
+type foreignError struct{ *protocol.Problem }
+
+func (e *foreignError) Unwrap() error { return e.Problem }
+
+// problemOf turns an answer to r that is no success into a problem.
+func problemOf(r request, res *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxProblem))
 	p := new(protocol.Problem)
-	if err := json.Unmarshal(body, p); err != nil || p.Code == "" {
-		p = strangeAnswer(res, body, "no error document")
+	foreign := json.Unmarshal(body, p) != nil || p.Code == ""
+	if foreign {
+		p = strangeAnswer(r, res, body, "no error document")
 	}
 	p.Status = res.StatusCode
 	if after := parseRetryAfter(res.Header.Get("Retry-After")); after > 0 {
 		p = p.WithData(retryAfterKey, after.Seconds())
 	}
+	if foreign {
+		return &foreignError{p}
+	}
 	return p
 }
 
-// strangeAnswer is the problem of an answer that the coordinator would not give.
-func strangeAnswer(res *http.Response, body []byte, what string) *protocol.Problem {
+// strangeAnswer is the problem of an answer to r that the coordinator would not give.
+func strangeAnswer(r request, res *http.Response, body []byte, what string) *protocol.Problem {
 	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
 	if kind == "" {
 		kind = "an unknown type"
@@ -84,7 +93,11 @@ func strangeAnswer(res *http.Response, body []byte, what string) *protocol.Probl
 	if res.StatusCode >= 300 && res.StatusCode < 400 {
 		return p.WithHint("the address redirects to %q: give that as the address of the coordinator", protocol.Clip(res.Header.Get("Location"), 200))
 	}
-	return p.WithHint("a proxy or another program may have answered in the coordinator's place: check the address and the proxy variables")
+	const hint = "a proxy or another program may have answered in the coordinator's place: check the address and the proxy variables"
+	if res.StatusCode >= 500 && !safe(r.method) {
+		return p.WithHint("%s; the coordinator may have done what was asked: look before asking again", hint)
+	}
+	return p.WithHint(hint)
 }
 
 func statusLine(status int) string {

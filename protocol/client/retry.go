@@ -19,23 +19,35 @@ const (
 	afterLimit = 30 * time.Second
 )
 
+// safe reports whether a request may be carried out twice.
+func safe(method string) bool {
+	return method == http.MethodGet || method == http.MethodDelete || method == http.MethodPut
+}
+
 // retryable reports whether the same request may be sent again after err.
 func retryable(method string, err error) bool {
 	if refused(err) {
 		return true
 	}
-	safe := method == http.MethodGet || method == http.MethodDelete || method == http.MethodPut
 	var unreachable *UnreachableError
 	if errors.As(err, &unreachable) {
-		return safe
+		return safe(method)
 	}
 	switch StatusOf(err) {
 	case http.StatusServiceUnavailable:
-		return true
+		return safe(method) || notAccepted(err)
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return safe
+		return safe(method)
 	}
 	return false
+}
+
+// notAccepted reports whether err, a 503, is a coordinator's own: it says so before it accepts anything. A proxy may say it of
+// a request that was carried out, and whose answer it has lost.
+func notAccepted(err error) bool {
+	var p *protocol.Problem
+	var foreign *foreignError
+	return errors.As(err, &p) && p.Code == protocol.CodeUpstreamError && !errors.As(err, &foreign)
 }
 
 // backoff is how long to pause before try+1: full jitter, and never less than
