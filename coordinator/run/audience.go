@@ -55,6 +55,13 @@ func (a *audience) serve(workspace, runtime string, served bool) bool {
 	return true
 }
 
+// serves says whether the runners inside this process serve a registered runtime.
+func (a *audience) serves(workspace, runtime string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.runtimes[workspace][runtime]
+}
+
 func (a *audience) subjects(workspace string) map[string]bool {
 	if a.known[workspace] == nil {
 		a.known[workspace] = map[string]bool{}

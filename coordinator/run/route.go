@@ -45,12 +45,11 @@ type route struct {
 	runtime *protocol.RuntimeRef
 }
 
-// needs are what a run's pool must have: capabilities, room for what the run declares, in
-// MiB and thousandths of a core, and the mode of network that its case declares.
+// needs are what a run's pool must have: what the run declares, and the mode of network of
+// its case.
 type needs struct {
-	capabilities  []string
-	memoryMB, cpu int64
-	network       string
+	lease.Requirements
+	network string
 	// sealed is why the run cannot be in the payload of a unit; nil: it can.
 	sealed error
 }
@@ -70,7 +69,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 		if len(own) == 0 {
 			return route{}, protocol.NotFound("you have no runner in workspace %s", p.Workspace).WithHint("%s", pairHint)
 		}
-		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs.capabilities)
+		return route{pool: selfPool(p.Workspace, p.Subject), why: "any of the submitter's own runners"}, capable(own, needs.Capabilities)
 	case target == protocol.TargetSelfWorkspace:
 		shared, err := s.open(ctx, p.Workspace, "")
 		if err != nil {
@@ -80,7 +79,7 @@ func (s *Service) route(ctx context.Context, p auth.Principal, target string, ne
 			return route{}, protocol.NotFound("workspace %s has no runner of its own", p.Workspace).
 				WithHint("an admin pairs one: POST /workspace/runners; or the owner of a machine opens it to the workspace, on that machine")
 		}
-		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs.capabilities)
+		return route{pool: workspacePool(p.Workspace), why: "any of the workspace's own runners"}, capable(shared, needs.Capabilities)
 	case strings.HasPrefix(target, protocol.TargetSelfPrefix):
 		return s.routeRunner(ctx, p, target, needs)
 	}
@@ -112,7 +111,7 @@ func (s *Service) routeRunner(ctx context.Context, p auth.Principal, target stri
 		return route{}, protocol.NotFound("no runner %q of yours in workspace %s", protocol.Clip(id, 80), p.Workspace).
 			WithHint("a personal runner takes its owner's runs only")
 	}
-	return route{pool: pool, why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs.capabilities)
+	return route{pool: pool, why: fmt.Sprintf("runner %s was named", r.Label)}, capable([]protocol.Runner{r}, needs.Capabilities)
 }
 
 func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) (route, error) {
@@ -128,15 +127,19 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) 
 		return route{}, protocol.BadRequest("workspace %s has no pool that can run this: no runner of yours or the workspace's is paired, and no runtime is registered", p.Workspace).
 			WithHint("%s; or register a runtime: everdict runtimes register", pairHint)
 	}
-	if to, ok, err := s.toLaunched(ctx, p, runtimes, needs); ok || err != nil {
-		return to, err
+	to, err := s.toLaunched(ctx, p, runtimes, needs)
+	if err != nil {
+		return route{}, err
+	}
+	if to != nil {
+		return *to, nil
 	}
 	why := "no runtime was named: any pool of the workspace that can run it"
 	var able []string
 	for _, r := range runtimes {
 		// As a runner that offers what the runtime does.
 		usable = append(usable, protocol.Runner{Capabilities: r.offers})
-		if s.refusal(p.Workspace, &r, needs) == nil {
+		if r.served && s.refusal(p.Workspace, &r, needs) == nil {
 			able = append(able, r.spec.ID)
 		}
 	}
@@ -148,7 +151,7 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) 
 		return route{}, err
 	}
 	if !s.cfg.Local || len(inside) > 0 { // else the runner of this process may be about to come
-		if err := capable(append(usable, inside...), needs.capabilities); err != nil {
+		if err := capable(append(usable, inside...), needs.Capabilities); err != nil {
 			return route{}, err
 		}
 	}
@@ -159,7 +162,7 @@ func (s *Service) routeAuto(ctx context.Context, p auth.Principal, needs needs) 
 // inside are the runners that are online, where some of them are in this process and take
 // everybody's runs. They are looked at for a run that needs what a machine has or has not.
 func (s *Service) inside(ctx context.Context, needs needs) ([]protocol.Runner, error) {
-	if !s.cfg.Local || !slices.Contains(needs.capabilities, protocol.CapGPU) {
+	if !s.cfg.Local || !slices.Contains(needs.Capabilities, protocol.CapGPU) {
 		return nil, nil
 	}
 	all, err := s.queue.Runners(ctx)

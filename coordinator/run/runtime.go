@@ -41,6 +41,9 @@ type offer struct {
 	// gated are the capabilities that a run may not need without their being
 	// offered.
 	gated []string
+	// served: a runner is there that takes whatever run of it comes. What is launched for
+	// one run is none.
+	served bool
 }
 
 // lacks are the needs for which a run is refused here.
@@ -70,7 +73,7 @@ func (s *Service) runtimes(ctx context.Context, workspace string) ([]offer, erro
 }
 
 func (s *Service) offer(ctx context.Context, workspace string, spec *protocol.RuntimeSpec) (offer, error) {
-	o := offer{spec: spec, offers: slices.Clone(spec.Capabilities)}
+	o := offer{spec: spec, offers: slices.Clone(spec.Capabilities), served: s.cfg.Local && s.audience.serves(workspace, spec.ID)}
 	roster, err := s.cfg.Runners.Roster(ctx, workspace)
 	if err != nil {
 		return o, err
@@ -78,6 +81,7 @@ func (s *Service) offer(ctx context.Context, workspace string, spec *protocol.Ru
 	for _, r := range roster {
 		if r.Runtime == spec.ID {
 			o.offers = append(o.offers, r.Capabilities...)
+			o.served = o.served || r.Online && r.Job == "" && r.Unit == ""
 		}
 	}
 	switch {
@@ -96,18 +100,18 @@ func (s *Service) offer(ctx context.Context, workspace string, spec *protocol.Ru
 
 // refusal is why a run may not go to a registered runtime; nil: it may.
 func (s *Service) refusal(workspace string, o *offer, n needs) error {
-	if missing := o.lacks(n.capabilities); len(missing) > 0 {
+	if missing := o.lacks(n.Capabilities); len(missing) > 0 {
 		slices.Sort(o.offers)
 		have := slices.Compact(o.offers)
 		return protocol.BadRequest("runtime %s does not offer %s, which this run needs", o.spec.ID, strings.Join(missing, ", ")).
 			WithHint("it offers: %s; name another runtime, or register a version that declares what its runners have (capabilities, gpu)", orNothing(have)).
-			WithData("runtime", o.spec.ID).WithData("need", n.capabilities).WithData("missing", missing).WithData("have", have)
+			WithData("runtime", o.spec.ID).WithData("need", n.Capabilities).WithData("missing", missing).WithData("have", have)
 	}
 	for _, of := range []struct {
 		declares int64
 		budget   *int
 		in       string
-	}{{n.memoryMB, o.spec.MemoryBudgetMB, "%d MiB of memory, and memoryBudgetMb of runtime %s is %d"}, {n.cpu, o.spec.CPUBudget, "%d thousandths of a core, and cpuBudget of runtime %s is %d"}} {
+	}{{n.MemoryMB, o.spec.MemoryBudgetMB, "%d MiB of memory, and memoryBudgetMb of runtime %s is %d"}, {n.CPU, o.spec.CPUBudget, "%d thousandths of a core, and cpuBudget of runtime %s is %d"}} {
 		if of.budget != nil && of.declares > int64(*of.budget) {
 			return protocol.BadRequest("the run declares "+of.in, of.declares, o.spec.ID, *of.budget).
 				WithHint("let the case or the harness declare less (resources), name another runtime, or register a version with a larger budget").
@@ -172,28 +176,43 @@ func (s *Service) routeSpread(ctx context.Context, p auth.Principal, target stri
 		}
 		all = append(all, to)
 	}
-	stats, err := s.queue.Stats(ctx)
+	runs, err := s.runsIn(ctx, p.Workspace)
 	if err != nil {
 		return route{}, err
 	}
-	runs := func(r route) (n int) {
+	to := s.fewest(all, runs)
+	to.why = fmt.Sprintf("of the runtimes that were named, %s, the one with the fewest runs: %s has %d", runtimesOf(all), to.pool.of, runs(to))
+	return to, nil
+}
+
+// runsIn counts the runs that wait or run in the pool of a route.
+func (s *Service) runsIn(ctx context.Context, workspace string) (func(route) int, error) {
+	stats, err := s.queue.Stats(ctx)
+	return func(r route) (n int) {
 		name := r.pool.String()
 		for _, c := range stats.Counts {
-			if c.Workspace == p.Workspace && c.Pool == name {
+			if c.Workspace == workspace && c.Pool == name {
 				n += c.Queued + c.Leased
 			}
 		}
 		return n
-	}
+	}, err
+}
+
+// fewest is the route to the pool with the fewest runs, of several with as few another
+// one each time.
+func (s *Service) fewest(all []route, runs func(route) int) route {
+	k := int(s.spreads.Add(1)-1) % len(all)
+	return slices.MinFunc(slices.Concat(all[k:], all[:k]), func(a, b route) int { return runs(a) - runs(b) })
+}
+
+// runtimesOf are the names of the runtimes of routes.
+func runtimesOf(all []route) string {
 	ids := make([]string, len(all))
 	for i, r := range all {
 		ids[i] = r.pool.of
 	}
-	// Of several with as few, another one each time.
-	k := int(s.spreads.Add(1)-1) % len(all)
-	to := slices.MinFunc(slices.Concat(all[k:], all[:k]), func(a, b route) int { return runs(a) - runs(b) })
-	to.why = fmt.Sprintf("of the runtimes that were named, %s, the one with the fewest runs: %s has %d", strings.Join(ids, ", "), to.pool.of, runs(to))
-	return to, nil
+	return strings.Join(ids, ", ")
 }
 
 func orNothing(list []string) string {

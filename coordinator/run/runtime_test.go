@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/everdict/everdict/coordinator/auth"
+	"github.com/everdict/everdict/coordinator/pairing"
 	"github.com/everdict/everdict/coordinator/registry"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
@@ -35,6 +36,33 @@ func member(runtime, id string, capabilities ...string) lease.Runner {
 func (w *world) serving(r lease.Runner, runtime string) lease.Runner {
 	r.Serves = w.s.Serves("default", protocol.Runner{ID: r.ID, Owner: "runtime:" + runtime, Runtime: runtime}, false)
 	return r
+}
+
+// joins is an online runner of a runtime's pool.
+func (w *world) joins(runtime string, capabilities ...string) Holder {
+	w.t.Helper()
+	ctx := w.t.Context()
+	issued, err := w.runners.CreatePoolToken(ctx, "default", "ann", protocol.PoolTokenRequest{Runtime: runtime})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pool, err := w.runners.ResolvePool(ctx, issued.Token)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	joined, err := w.runners.Join(ctx, pool, protocol.JoinRequest{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.online(Holder{Runner: joined.Runner}, capabilities...)
+}
+
+// online says that a runner is connected, until the test is over.
+func (w *world) online(h Holder, capabilities ...string) Holder {
+	w.t.Helper()
+	h.Runner.Capabilities = capabilities
+	w.t.Cleanup(w.runners.Attach(h.Runner, pairing.Hello{Workspace: "default", Capabilities: capabilities, Slots: 1}))
+	return h
 }
 
 func gpu(r *protocol.RunRequest) { r.Case.Resources = &protocol.Resources{GPU: 1} }
@@ -123,6 +151,8 @@ func TestAHarnessThatNeedsAGPU(t *testing.T) {
 		}
 	}
 	w.register(protocol.RuntimeSpec{Kind: protocol.RuntimeNomad, ID: "gpus", GPU: &one})
+	w.joins("gpus", protocol.CapGPU)
+	w.joins("plain")
 	for _, target := range []string{"gpus", ""} {
 		run, err := w.s.Submit(t.Context(), ann, request(target, trains))
 		if err != nil || target == "" && !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
@@ -131,12 +161,14 @@ func TestAHarnessThatNeedsAGPU(t *testing.T) {
 	}
 }
 
-// launcher is one that launches for every runtime but that which it refuses, and says the
-// same of every run.
-type launcher struct{ refuses, says string }
+// launcher is one that launches for every runtime but that which it refuses and that which
+// it does not know, and says the same of every run, or of those of one runtime.
+type launcher struct{ refuses, unknown, says, of string }
 
-func (l launcher) Why(string, string, string) (string, bool) { return l.says, l.says != "" }
-func (l launcher) Launches(string, string) bool              { return true }
+func (l launcher) Why(_, runtime, _ string) (string, bool) {
+	return l.says, l.says != "" && (l.of == "" || l.of == runtime)
+}
+func (l launcher) Launches(_, runtime string) bool { return runtime != l.unknown }
 func (l launcher) Refuses(_ string, spec *protocol.RuntimeSpec, network string) error {
 	if spec.ID == l.refuses || network == protocol.NetworkNone {
 		return protocol.BadRequest("runtime %s is refused", spec.ID).WithHint("name another")
@@ -263,6 +295,14 @@ func TestRuntimesOfAuto(t *testing.T) {
 			t.Errorf("nobody is there, and it waits because %q, %v", waits.Placement.BlockedReason, err)
 		}
 		run, err := w.s.Submit(t.Context(), ann, request("", gpu))
+		if err != nil || strings.Contains(run.Placement.Why, "of its runtimes") {
+			t.Fatalf("a GPU that a runtime has which nobody serves: %v, why %q", err, run.Placement.Why)
+		}
+		w.joins("gpus", protocol.CapGPU)
+		if _, err := w.s.Cancel(t.Context(), ann, run.ID); err != nil {
+			t.Fatal(err)
+		}
+		run, err = w.s.Submit(t.Context(), ann, request("", gpu))
 		if err != nil || !strings.HasSuffix(run.Placement.Why, "of its runtimes gpus") {
 			t.Fatalf("a GPU that a runtime has: %v, why %q", err, run.Placement.Why)
 		}

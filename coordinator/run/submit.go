@@ -75,7 +75,7 @@ func (s *Service) Submit(ctx context.Context, p auth.Principal, req *protocol.Ru
 		return protocol.Run{}, err
 	}
 	required := Requirements(&req.Case, &h)
-	need := needs{capabilities: required.Capabilities, memoryMB: required.MemoryMB, cpu: required.CPU, sealed: noSecrets(&h)}
+	need := needs{Requirements: required, sealed: noSecrets(&h)}
 	if n := req.Case.Network; n != nil {
 		need.network = n.Mode
 	}

@@ -22,7 +22,8 @@ import (
 // Launcher says what becomes of the runs of a runtime whose runners are launched.
 type Launcher interface {
 	// Why is, in one sentence, what a queued run of a runtime waits for; false: this
-	// runtime's runners are not launched, or nothing is known yet.
+	// runtime's runners are not launched, or nothing is known yet. Without a run it is what
+	// every further one would wait for.
 	Why(workspace, runtime, run string) (sentence string, ok bool)
 	// Refuses says why the units of a launched runtime cannot be as it says, or do not
 	// hold the network mode of a case; a *protocol.Problem.
@@ -45,31 +46,70 @@ func (s *Service) launched() Launcher {
 	return s.launcher
 }
 
-// toLaunched is the runtime that a run without one goes to because nobody who is there
-// could take it, and that launches a runner for it; false: there is none, or somebody is
-// there.
-func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs needs) (route, bool, error) {
+// toLaunched is the route of a run without a runtime to one that launches a runner for it;
+// nil: there is none, or it is not to go there, because a machine that takes it is free, or
+// because none of those runtimes has room and such a machine is there.
+func (s *Service) toLaunched(ctx context.Context, p auth.Principal, runtimes []offer, needs needs) (*route, error) {
 	launcher := s.launched()
 	if launcher == nil || s.cfg.Local {
-		return route{}, false, nil
+		return nil, nil
 	}
+	there, free, err := s.machines(ctx, p, needs)
+	if free || err != nil {
+		return nil, err
+	}
+	runs, err := s.runsIn(ctx, p.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	var all, roomy []route
+	for _, o := range runtimes {
+		if !launcher.Launches(p.Workspace, o.spec.ID) || s.refusal(p.Workspace, &o, needs) != nil {
+			continue
+		}
+		r := route{pool: RuntimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version}}
+		all = append(all, r)
+		most := o.spec.Limits().MaxConcurrent
+		if _, stuck := launcher.Why(p.Workspace, o.spec.ID, ""); !stuck && (most == 0 || runs(r) < most) {
+			roomy = append(roomy, r)
+		}
+	}
+	switch {
+	case len(roomy) > 0:
+		all = roomy
+	case len(all) == 0, there:
+		return nil, nil
+	}
+	to := s.fewest(all, runs)
+	to.why = fmt.Sprintf("no runtime was named, and no runner that could take it is free: runtime %s launches one", to.pool.of)
+	if len(all) > 1 {
+		to.why += ", of " + runtimesOf(all) + " the one with the fewest runs"
+	}
+	return &to, nil
+}
+
+// machines says whether runners are there, none of them launched for one run, that could
+// take a run without a runtime, and whether one of these is free.
+func (s *Service) machines(ctx context.Context, p auth.Principal, needs needs) (there, free bool, err error) {
 	roster, err := s.cfg.Runners.Roster(ctx, p.Workspace)
 	if err != nil {
-		return route{}, false, err
+		return false, false, err
+	}
+	ready, err := s.queue.Ready(ctx, needs.Requirements)
+	if err != nil {
+		return false, false, err
 	}
 	for _, r := range roster {
-		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace)
-		if r.Online && r.Job == "" && r.Unit == "" && takes && !slices.ContainsFunc(needs.capabilities, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
-			return route{}, false, nil
+		takes := r.Runtime != "" || r.Owner == p.Subject || r.Owner == pairing.WorkspaceOwner(p.Workspace) || r.Scope == protocol.RunnerScopeWorkspace
+		if !r.Online || r.Paused != "" || r.Job != "" || r.Unit != "" || !takes || slices.ContainsFunc(needs.Capabilities, func(n string) bool { return !slices.Contains(r.Capabilities, n) }) {
+			continue
+		}
+		there = true
+		if _, found := slices.BinarySearch(ready, r.ID); found {
+			return true, true, nil
 		}
 	}
-	for _, o := range runtimes {
-		if launcher.Launches(p.Workspace, o.spec.ID) && s.refusal(p.Workspace, &o, needs) == nil {
-			return route{pool: RuntimePool(p.Workspace, o.spec.ID), runtime: &protocol.RuntimeRef{ID: o.spec.ID, Version: o.spec.Version},
-				why: "no runtime was named, and no runner that could take it is online: runtime " + o.spec.ID + " launches one"}, true, nil
-		}
-	}
-	return route{}, false, nil
+	return there, false, nil
 }
 
 // Unplaced ends an attempt of a queued run that no runner came for, because of what
