@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -386,6 +387,71 @@ func TestServerOpenedStreams(t *testing.T) {
 	noErr(t, "open file", err)
 	d.Close()
 	until(t, "the streams to be gone", func() bool { return c.mux.NumStreams() <= 2 })
+}
+
+// TestManySmallWrites sends more pieces of one byte than may wait for Recv: the sender waits, and the stream goes on.
+func TestManySmallWrites(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	b := newBench(t)
+	cfg := b.config(&runner{})
+	read := make(chan struct{})
+	cfg.Streams = map[string]StreamHandler{KindExec: func(ctx context.Context, _ StreamOpen, d *Duplex) error {
+		if err := d.Accept(nil); err != nil {
+			return err
+		}
+		<-read
+		resized := 0
+		for got := 0; ; {
+			r, err := d.Recv(ctx)
+			switch {
+			case err != nil:
+				return err
+			case r.Resize != nil:
+				resized++
+			case r.EOF:
+				return d.Exit(Exit{Code: got + resized})
+			case r.Sub != byte(got%2) || r.Data[0] != byte(got):
+				return fmt.Errorf("piece %d is %v of %d", got, r.Data, r.Sub)
+			default:
+				got++
+			}
+		}
+	}}
+	b.dial(cfg)
+	d, err := b.c.last().Open(t.Context(), StreamOpen{Kind: KindExec, Attempt: job("a", 0).AttemptRef})
+	noErr(t, "open exec", err)
+	defer d.Close()
+	var wrote atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for i := range n {
+			err := d.Write(byte(i%2), []byte{byte(i)})
+			if err == nil && i%100 == 0 {
+				err = d.Resize(Resize{Rows: i, Cols: 80})
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+			wrote.Add(1)
+		}
+		ended <- d.CloseSub(SubStdin)
+	}()
+	until(t, "the window to be full", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.unread+duplexLeast > duplexWindow || wrote.Load() == n
+	})
+	if wrote.Load() == n {
+		t.Errorf("%d pieces were sent to an end that takes none", n)
+	}
+	close(read)
+	noErr(t, "write", <-ended)
+	r, err := d.Recv(t.Context())
+	if err != nil || r.Exit == nil || r.Exit.Code != n+n/100 {
+		t.Errorf("the other end received %+v, %v; want %d pieces and %d sizes", r.Exit, err, n, n/100)
+	}
 }
 
 // foreign is a peer that speaks frames by hand.

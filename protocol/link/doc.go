@@ -152,8 +152,9 @@
 //
 //	open      coord.  kind (file, exec, attach), the attempt, and parameters.
 //	opened    runner  it is served. Or error: unsupported when the runner has no such handler.
-//	'S'       both    bytes of a sub-stream (0 stdin, 1 stdout, 2 stderr). At most 64 kB that the other has not consumed.
-//	consumed  both    so many bytes were taken.
+//	'S'       both    bytes of a sub-stream (0 stdin, 1 stdout, 2 stderr).
+//	consumed  both    so many bytes were taken. At most 64 kB may be on their way that were not; 'S', eof, resize and exit count
+//	                  as 64 bytes at least.
 //	eof       both    no more bytes of this sub-stream.
 //	resize    coord.  the terminal's size.
 //	exit      runner  how it ended; the last message.

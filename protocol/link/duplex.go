@@ -24,9 +24,12 @@ const (
 const (
 	// duplexWindow bounds what one end of a Duplex has sent and the other's Recv has not yet taken.
 	duplexWindow = 64 << 10
-	// duplexQueue bounds the frames that wait for Recv.
-	duplexQueue = 1024
+	// duplexLeast is what a frame takes of the window at least, so that the window bounds the frames that wait, too.
+	duplexLeast = 64
 )
+
+// room is what the frame takes of the window at either end.
+func (r *Received) room() int { return max(len(r.Data), duplexLeast) }
 
 // Received is what Recv returns: exactly one of Data (with Sub), EOF (of Sub), Resize and Exit.
 type Received struct {
@@ -37,8 +40,8 @@ type Received struct {
 	Exit   *Exit
 }
 
-// Duplex is a stream into a running attempt. Bytes travel in numbered sub-streams with flow control: Write waits while
-// the other end does not Recv. Write may be called concurrently, Recv by one goroutine.
+// Duplex is a stream into a running attempt. Bytes travel in numbered sub-streams with flow control: Write, CloseSub, Resize
+// and Exit wait while the other end does not Recv. They may be called concurrently, Recv by one goroutine.
 type Duplex struct {
 	st     *stream
 	params json.RawMessage
@@ -49,12 +52,12 @@ type Duplex struct {
 
 	mu       sync.Mutex
 	accepted bool
-	unread   int // bytes sent and not consumed by the peer
+	unread   int // of the window: sent and not consumed by the peer
 	room     chan struct{}
 	queue    []Received
-	queued   int // bytes in queue
+	queued   int // of the window: in queue
 	arrived  chan struct{}
-	taken    int // bytes that Recv handed out and the peer does not know of
+	taken    int // of the window: Recv handed it out and the peer does not know
 	err      error
 }
 
@@ -148,33 +151,50 @@ func (d *Duplex) Accept(params json.RawMessage) error {
 func (d *Duplex) Write(sub byte, p []byte) error {
 	var buf []byte
 	for len(p) > 0 {
-		n := min(len(p), runnerWrite-frameHeader-1)
-		for {
-			d.mu.Lock()
-			if !d.accepted {
-				d.mu.Unlock()
-				return errors.New("link: write before accept")
-			}
-			if d.unread == 0 || d.unread+n <= duplexWindow {
-				d.unread += n
-				d.mu.Unlock()
-				break
-			}
-			d.mu.Unlock()
-			select {
-			case <-d.room:
-			case <-d.ctx.Done():
-				return d.Err()
-			}
-		}
-		buf = append(appendHeader(buf[:0], kindSub, 1+n), sub)
-		if err := d.st.write(append(buf, p[:n]...)); err != nil {
+		r := Received{Sub: sub, Data: p[:min(len(p), runnerWrite-frameHeader-1)]}
+		if err := d.reserve(&r); err != nil {
 			return err
 		}
-		p = p[n:]
-		signal(d.room) // there may be room for another writer
+		buf = append(appendHeader(buf[:0], kindSub, 1+len(r.Data)), sub)
+		if err := d.st.write(append(buf, r.Data...)); err != nil {
+			return err
+		}
+		p = p[len(r.Data):]
 	}
 	return nil
+}
+
+// reserve waits until the window has room for what the other end is to receive.
+func (d *Duplex) reserve(r *Received) error {
+	for {
+		d.mu.Lock()
+		if !d.accepted {
+			d.mu.Unlock()
+			return errors.New("link: write before accept")
+		}
+		fits := d.unread+r.room() <= duplexWindow
+		if fits {
+			d.unread += r.room()
+		}
+		d.mu.Unlock()
+		if fits {
+			signal(d.room) // there may be room for another writer
+			return nil
+		}
+		select {
+		case <-d.room:
+		case <-d.ctx.Done():
+			return d.Err()
+		}
+	}
+}
+
+// send is for what takes the least of the window.
+func (d *Duplex) send(m message) error {
+	if err := d.reserve(&Received{}); err != nil {
+		return err
+	}
+	return d.st.send(m)
 }
 
 func signal(ch chan struct{}) {
@@ -185,13 +205,13 @@ func signal(ch chan struct{}) {
 }
 
 // CloseSub says that no more bytes of a sub-stream follow.
-func (d *Duplex) CloseSub(sub byte) error { return d.st.send(&eof{Channel: sub}) }
+func (d *Duplex) CloseSub(sub byte) error { return d.send(&eof{Channel: sub}) }
 
 // Resize changes the terminal's size.
-func (d *Duplex) Resize(r Resize) error { return d.st.send(&r) }
+func (d *Duplex) Resize(r Resize) error { return d.send(&r) }
 
 // Exit says how the command ended. It is the last thing a runner sends.
-func (d *Duplex) Exit(e Exit) error { return d.st.send(&e) }
+func (d *Duplex) Exit(e Exit) error { return d.send(&e) }
 
 // Recv waits for what the other end sends. Data belongs to the caller. After the other end closed the stream and all was
 // received it returns io.EOF's meaning as ErrClosed; a handler's error on the other end is a *RemoteError.
@@ -202,8 +222,8 @@ func (d *Duplex) Recv(ctx context.Context) (Received, error) {
 			r := d.queue[0]
 			d.queue[0] = Received{}
 			d.queue = d.queue[1:]
-			d.queued -= len(r.Data)
-			d.taken += len(r.Data)
+			d.queued -= r.room()
+			d.taken += r.room()
 			tell := 0
 			if d.taken >= duplexWindow/4 {
 				tell, d.taken = d.taken, 0
@@ -300,12 +320,11 @@ func (d *Duplex) take(f frame) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// A frame may exceed the window only when nothing else is on its way.
-	if len(d.queue) >= duplexQueue || d.queued > 0 && d.queued+len(r.Data) > duplexWindow {
+	if d.queued+r.room() > duplexWindow {
 		return &ProtocolError{Op: "stream", Err: errors.New("the other end ignores flow control")}
 	}
 	d.queue = append(d.queue, r)
-	d.queued += len(r.Data)
+	d.queued += r.room()
 	signal(d.arrived)
 	return nil
 }
