@@ -114,23 +114,8 @@ func (s *Store) TagDefinition(ctx context.Context, key DefinitionKey, tags []str
 	return s.changeOne(ctx, "tag "+key.Collection+" "+key.ID, sqlTagDefinition, b, key.Collection, key.Workspace, key.ID, key.Version)
 }
 
-func (s *Store) definitions(ctx context.Context, query string, args ...any) (found []Definition, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("store: list definitions: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		d, err := scanDefinition(rows)
-		if err != nil {
-			return nil, fmt.Errorf("store: list definitions: %w", err)
-		}
-		found = append(found, *d)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list definitions: %w", err)
-	}
-	return found, nil
+func (s *Store) definitions(ctx context.Context, query string, args ...any) ([]Definition, error) {
+	return list(ctx, s, "list definitions", scanDefinition, query, args...)
 }
 
 func scanDefinition(from row) (*Definition, error) {

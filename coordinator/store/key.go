@@ -85,23 +85,8 @@ func (s *Store) WorkspaceKeys(ctx context.Context, workspace string) ([]KeyRecor
 	return s.keys(ctx, sqlWorkspaceKeys, workspace)
 }
 
-func (s *Store) keys(ctx context.Context, query string, args ...any) (keys []KeyRecord, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("store: list API keys: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		k, err := scanKey(rows)
-		if err != nil {
-			return nil, fmt.Errorf("store: list API keys: %w", err)
-		}
-		keys = append(keys, *k)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list API keys: %w", err)
-	}
-	return keys, nil
+func (s *Store) keys(ctx context.Context, query string, args ...any) ([]KeyRecord, error) {
+	return list(ctx, s, "list API keys", scanKey, query, args...)
 }
 
 // DeleteKey ends an API key of a workspace; if there is none, ErrNotFound.

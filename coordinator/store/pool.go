@@ -66,23 +66,8 @@ func (s *Store) PoolTokenByHash(ctx context.Context, hash string) (*PoolTokenRec
 }
 
 // PoolTokens are the tokens of a workspace that are not revoked, newest first.
-func (s *Store) PoolTokens(ctx context.Context, workspace string) (tokens []PoolTokenRecord, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, sqlPoolTokens, workspace)
-	if err != nil {
-		return nil, fmt.Errorf("store: list pool tokens: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		p, err := scanPoolToken(rows)
-		if err != nil {
-			return nil, fmt.Errorf("store: list pool tokens: %w", err)
-		}
-		tokens = append(tokens, *p)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list pool tokens: %w", err)
-	}
-	return tokens, nil
+func (s *Store) PoolTokens(ctx context.Context, workspace string) ([]PoolTokenRecord, error) {
+	return list(ctx, s, "list pool tokens", scanPoolToken, sqlPoolTokens, workspace)
 }
 
 // RevokePoolToken ends a token and, in the same transaction, every runner that

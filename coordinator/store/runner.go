@@ -91,23 +91,8 @@ func (s *Store) RunnerByKey(ctx context.Context, publicKey string) (*RunnerRecor
 
 // Runners are the runners of a workspace, newest first, without revoked ones and
 // without those of pools that have left.
-func (s *Store) Runners(ctx context.Context, workspace string) (runners []RunnerRecord, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, sqlRunners, workspace)
-	if err != nil {
-		return nil, fmt.Errorf("store: list runners: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		r, err := scanRunner(rows)
-		if err != nil {
-			return nil, fmt.Errorf("store: list runners: %w", err)
-		}
-		runners = append(runners, *r)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list runners: %w", err)
-	}
-	return runners, nil
+func (s *Store) Runners(ctx context.Context, workspace string) ([]RunnerRecord, error) {
+	return list(ctx, s, "list runners", scanRunner, sqlRunners, workspace)
 }
 
 // TouchRunners writes what was last seen of runners, all in one transaction.
@@ -168,9 +153,6 @@ func (s *Store) changeOne(ctx context.Context, action, query string, args ...any
 	})
 	return notFound(action, err)
 }
-
-// row is a *sql.Row or *sql.Rows.
-type row interface{ Scan(dest ...any) error }
 
 func scanRunner(from row) (*RunnerRecord, error) {
 	r := new(RunnerRecord)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/everdict/everdict/lease/sqlite"
@@ -63,25 +62,14 @@ func (s *Store) Secret(ctx context.Context, k SecretKey) (*SecretRecord, error) 
 
 // SecretNames are the secrets of one owner by name. Of the key only Name is not
 // looked at.
-func (s *Store) SecretNames(ctx context.Context, of SecretKey) (list []protocol.Secret, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, sqlSecretNames, of.Workspace, of.Scope, of.Owner)
-	if err != nil {
-		return nil, fmt.Errorf("store: list secrets: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+func (s *Store) SecretNames(ctx context.Context, of SecretKey) ([]protocol.Secret, error) {
+	return list(ctx, s, "list secrets", func(from row) (*protocol.Secret, error) {
 		m := protocol.Secret{Scope: of.Scope, Kind: protocol.SecretPlain}
 		var updated int64
-		if err := rows.Scan(&m.Name, &updated); err != nil {
-			return nil, fmt.Errorf("store: list secrets: %w", err)
-		}
+		err := from.Scan(&m.Name, &updated)
 		m.UpdatedAt = instant(updated)
-		list = append(list, m)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list secrets: %w", err)
-	}
-	return list, nil
+		return &m, err
+	}, sqlSecretNames, of.Workspace, of.Scope, of.Owner)
 }
 
 // DeleteSecret removes a secret; if there is none, ErrNotFound.
@@ -90,23 +78,11 @@ func (s *Store) DeleteSecret(ctx context.Context, k SecretKey) error {
 }
 
 // SecretKeyIDs are the ids of all keys that some secret needs to be opened.
-func (s *Store) SecretKeyIDs(ctx context.Context) (ids []string, err error) {
-	rows, err := s.db.Reader().QueryContext(ctx, sqlSecretKeys)
-	if err != nil {
-		return nil, fmt.Errorf("store: list the keys of secrets: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("store: list the keys of secrets: %w", err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: list the keys of secrets: %w", err)
-	}
-	return ids, nil
+func (s *Store) SecretKeyIDs(ctx context.Context) ([]string, error) {
+	return list(ctx, s, "list the keys of secrets", func(from row) (*string, error) {
+		id := new(string)
+		return id, from.Scan(id)
+	}, sqlSecretKeys)
 }
 
 // ResealSecrets gives every secret of every workspace to reseal and keeps what it

@@ -125,3 +125,28 @@ func notFound(action string, err error) error {
 		return fmt.Errorf("store: %s: %w", action, err)
 	}
 }
+
+// row is a *sql.Row or *sql.Rows.
+type row interface{ Scan(dest ...any) error }
+
+// list reads all rows of a query. action is for the error.
+func list[T any](ctx context.Context, s *Store, action string, scan func(row) (*T, error), query string, args ...any) (all []T, err error) {
+	defer func() {
+		if err != nil {
+			all, err = nil, fmt.Errorf("store: %s: %w", action, err)
+		}
+	}()
+	rows, err := s.db.Reader().QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, *v)
+	}
+	return all, rows.Err()
+}
