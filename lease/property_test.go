@@ -32,6 +32,7 @@ func TestP2_P3_P4_Model(t *testing.T) {
 				"pull":     w.pull,
 				"pull2":    w.pull,
 				"repeat":   w.repeatPull,
+				"retool":   w.retool,
 				"withdraw": w.withdraw,
 				"start":    w.start,
 				"settle":   w.settleOne,
@@ -166,6 +167,26 @@ func (w *world) repeatPull(t *rapid.T) {
 	if !slices.Contains(again, h) {
 		t.Fatalf("asking again with %s did not answer %+v", h.request, h)
 	}
+}
+
+// retool gives a runner that waits other capabilities: it says so in its session, else with a pull that it asks again.
+func (w *world) retool(t *rapid.T) {
+	if len(w.pulls) == 0 {
+		t.Skip("nobody waits")
+	}
+	request := rapid.SampledFrom(slices.Sorted(maps.Keys(w.pulls))).Draw(t, "request")
+	p := w.pulls[request]
+	r := w.runners[p.runner]
+	r.Capabilities = rapid.SampledFrom([][]string{nil, {"docker"}, {"docker", "gpu"}}).Draw(t, "capabilities")
+	w.runners[p.runner] = r
+	if w.sessions[p.runner] {
+		if err := w.q.SetRunner(context.Background(), r); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	w.ask(p.runner, request)
+	p.cancel() // it was told that another has come in its place
 }
 
 // runner is one that is trusted.
@@ -310,6 +331,7 @@ func (w *world) adopt(t *rapid.T) {
 			refs = append(refs, h.Ref)
 		}
 	}
+	w.sessions[runner] = true
 	a, err := w.q.Adopt(context.Background(), w.runners[runner], refs)
 	if err != nil {
 		t.Fatal(err)
@@ -329,6 +351,7 @@ func (w *world) adopt(t *rapid.T) {
 // leave ends a runner's session. What it holds stands, but nobody is there to be asked.
 func (w *world) leave(t *rapid.T) {
 	runner := w.runner(t)
+	delete(w.sessions, runner)
 	if err := w.q.RemoveRunner(context.Background(), runner); err != nil {
 		t.Fatal(err)
 	}
@@ -442,6 +465,7 @@ func (w *world) crash(t *rapid.T) {
 	if rapid.Bool().Draw(t, "stays away") {
 		time.Sleep(2 * time.Minute)
 	}
+	clear(w.sessions)
 	w.model.restart(time.Now())
 	w.open()
 }

@@ -36,12 +36,13 @@ type world struct {
 	mu     sync.Mutex
 	events []lease.Event
 
-	runners map[string]lease.Runner // those of before, too
-	ids     []string                // of those that are trusted
-	pulls   map[string]*pulling     // by request id, those that wait
-	refs    []holding               // every attempt that a runner was told of
-	lost    []holding               // every attempt of which the answer was lost
-	n       int
+	runners  map[string]lease.Runner // those of before, too
+	ids      []string                // of those that are trusted
+	sessions map[string]bool         // runners that have one
+	pulls    map[string]*pulling     // by request id, those that wait
+	refs     []holding               // every attempt that a runner was told of
+	lost     []holding               // every attempt of which the answer was lost
+	n        int
 }
 
 type pulling struct {
@@ -65,7 +66,7 @@ func newWorld(t *rapid.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: dir, pulls: map[string]*pulling{}}
+	w := &world{t: t, dir: dir, pulls: map[string]*pulling{}, sessions: map[string]bool{}}
 	w.cfg = lease.Config{TTL: time.Minute, StartAck: 30 * time.Second, OnlineWindow: 30 * time.Second, Aging: time.Minute,
 		MaxUnstarted: 4}
 	w.limits = map[string]lease.Limit{
