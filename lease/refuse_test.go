@@ -267,11 +267,12 @@ func TestSelfDecidedChangeRefusedByHook(t *testing.T) {
 func TestRefusedDeadlinesHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		refuse := true
+		var refuse atomic.Bool
+		refuse.Store(true)
 		q := openQueue(t, openDB(t), lease.Config{
 			Log: slog.New(slog.DiscardHandler),
 			OnChange: func(tx *sqlite.Tx, ev *lease.Event) error {
-				if refuse && ev.Job != "good" && ev.Kind == lease.JobSettled {
+				if refuse.Load() && ev.Job != "good" && ev.Kind == lease.JobSettled {
 					return errHook
 				}
 				return nil
@@ -294,7 +295,7 @@ func TestRefusedDeadlinesHoldUpNoOthers(t *testing.T) {
 		for _, j := range bad {
 			wantState(t, q, j.ID, lease.Queued, lease.OutcomeNone)
 		}
-		refuse = false
+		refuse.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		for _, j := range bad {
