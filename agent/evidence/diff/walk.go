@@ -47,7 +47,7 @@ type tree struct {
 	omitted []Omission
 	// hidden are paths about which nothing is known; those of directories end
 	// in a slash.
-	hidden []string
+	hidden map[string]bool
 	seen   int
 }
 
@@ -85,6 +85,9 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 		return nil
 	}
 	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
 		if depth == 0 && name == ".git" {
 			continue // the workspace's own repository
 		}
@@ -140,7 +143,7 @@ func (w *walker) entry(parent *os.Root, path, name string, info fs.FileInfo, dep
 		w.omit(Omission{Path: shown, Reason: reason})
 	case len(path) > maxPath || info.IsDir() && depth+1 >= w.limits.Depth:
 		w.omit(Omission{Path: shown, Reason: TooDeep})
-		w.hidden = append(w.hidden, shown)
+		w.hide(shown)
 	case info.IsDir():
 		return w.enter(parent, path, name, info, depth)
 	case mode.IsRegular():
@@ -168,7 +171,7 @@ func (w *walker) enter(parent *os.Root, path, name string, info fs.FileInfo, dep
 	// the parent, but it could lead elsewhere inside of it.
 	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
 		w.omit(Omission{Path: path + "/", Reason: Unreadable, Detail: "replaced while reading"})
-		w.hidden = append(w.hidden, path+"/")
+		w.hide(path + "/")
 		return nil
 	}
 	return w.dir(sub, path+"/", depth+1)
@@ -178,17 +181,29 @@ func (w *walker) omit(o Omission) { w.omitted = append(w.omitted, o) }
 
 func (w *walker) unreadable(path string, err error) {
 	w.omit(Omission{Path: path, Reason: Unreadable, Detail: cause(err)})
-	w.hidden = append(w.hidden, path)
+	w.hide(path)
 }
 
-// hides reports whether nothing is known about path.
+// hide records that nothing is known about path, nor about what lies below it.
+func (t *tree) hide(path string) {
+	if t.hidden == nil {
+		t.hidden = make(map[string]bool)
+	}
+	t.hidden[path] = true
+}
+
+// hides reports whether nothing is known about path. It looks up what lies above the
+// path: an agent chooses how much is hidden.
 func (t *tree) hides(path string) bool {
-	for _, h := range t.hidden {
-		if path == h || strings.HasPrefix(path, h) && strings.HasSuffix(h, "/") || strings.HasPrefix(path, h+"/") {
+	if len(t.hidden) == 0 {
+		return false
+	}
+	for i := range len(path) {
+		if path[i] == '/' && (t.hidden[path[:i]] || t.hidden[path[:i+1]]) {
 			return true
 		}
 	}
-	return false
+	return t.hidden[path]
 }
 
 func specialName(mode fs.FileMode) string {
