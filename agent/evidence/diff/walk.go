@@ -48,7 +48,8 @@ type tree struct {
 	// hidden are paths about which nothing is known; those of directories end
 	// in a slash.
 	hidden map[string]bool
-	seen   int
+	seen   int   // things that were listed
+	bytes  int64 // their paths
 }
 
 // walker goes through a directory without following a symlink: every directory
@@ -73,7 +74,7 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	names, err := w.names(dir)
+	names, err := w.names(dir, prefix)
 	if limit := (*LimitError)(nil); errors.As(err, &limit) {
 		return err
 	}
@@ -106,7 +107,7 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 }
 
 // names lists a directory, in pieces, so that an endless one ends at the limit.
-func (w *walker) names(dir *os.Root) ([]string, error) {
+func (w *walker) names(dir *os.Root, prefix string) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
 		return nil, err
@@ -117,7 +118,13 @@ func (w *walker) names(dir *os.Root) ([]string, error) {
 		names, err := f.Readdirnames(4096)
 		all = append(all, names...)
 		if w.seen += len(names); w.seen > w.limits.Entries {
-			return nil, &LimitError{Limit: "entries", Configured: int64(w.limits.Entries), Measured: int64(w.seen)}
+			return nil, &LimitError{Limit: LimitEntries, Configured: int64(w.limits.Entries), Measured: int64(w.seen)}
+		}
+		for _, name := range names {
+			w.bytes += int64(len(prefix) + len(name))
+		}
+		if w.bytes > w.limits.PathBytes {
+			return nil, &LimitError{Limit: LimitPathBytes, Configured: w.limits.PathBytes, Measured: w.bytes}
 		}
 		if errors.Is(err, io.EOF) {
 			slices.Sort(all)
