@@ -66,6 +66,9 @@ func snapshotError(err error) *Error {
 		e.Failure.Limit = &protocol.Limit{
 			Name: limit.Limit, Unit: "count", Configured: float64(limit.Configured), Measured: float64(limit.Measured),
 		}
+		if limit.Limit == diff.LimitPathBytes {
+			e.Failure.Limit.Unit = "bytes"
+		}
 	case diskFull(err):
 		e.Failure.Reason, e.Failure.Retryable = protocol.ReasonDiskFull, true
 	}

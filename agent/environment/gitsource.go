@@ -152,7 +152,7 @@ func (r *Repo) fetchWithin(ctx context.Context, a Attempt, p *preparedRepo) erro
 		return hostError("write the source's attributes", err)
 	}
 	fmt.Fprintf(a.Progress, "fetching %s of %s\n", ref, src.clean)
-	commit, err := g.commit(ctx, ref)
+	commit, err := g.commitOfServer(ctx, ref)
 	if err != nil {
 		return g.failure(ctx, err, ref)
 	}
@@ -206,6 +206,11 @@ func (e *gitError) Unwrap() error { return e.err }
 
 // run runs one git process in the store.
 func (g *fetcher) run(ctx context.Context, args ...string) (string, error) {
+	return g.runEnv(ctx, nil, args...)
+}
+
+// runEnv is run with more variables.
+func (g *fetcher) runEnv(ctx context.Context, more []string, args ...string) (string, error) {
 	path, err := exec.LookPath(g.repo.cfg.Git)
 	if err != nil {
 		return "", err
@@ -222,7 +227,7 @@ func (g *fetcher) run(ctx context.Context, args ...string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, path, append(all, args...)...)
 	cmd.Dir = g.store
-	cmd.Env = g.env()
+	cmd.Env = append(g.env(), more...)
 	if args[0] == "read-tree" { // the only one that has to see the workspace
 		cmd.Env = append(cmd.Env, "GIT_WORK_TREE="+g.work)
 	}
@@ -265,7 +270,11 @@ func (g *fetcher) env() []string {
 		)
 	}
 	if g.src.header != "" {
-		env = append(env, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http."+g.src.scope+".extraHeader", "GIT_CONFIG_VALUE_0="+g.src.header)
+		// Git looks up once which headers a server gets, and sends them wherever that
+		// one sends it (see commitOfServer).
+		env = append(env, "GIT_CONFIG_COUNT=2",
+			"GIT_CONFIG_KEY_0=http."+g.src.scope+".extraHeader", "GIT_CONFIG_VALUE_0="+g.src.header,
+			"GIT_CONFIG_KEY_1=http."+g.src.scope+".followRedirects", "GIT_CONFIG_VALUE_1=false")
 	}
 	return env
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -264,6 +265,75 @@ func TestP12_TokenReachesTheServerAlone(t *testing.T) {
 	if e.Failure.Class != protocol.ClassConfig || strings.Contains(e.Error()+e.Failure.LogTail, token) {
 		t.Errorf("a wrong password: got %+v, want a config failure without the password", e.Failure)
 	}
+}
+
+// TestP12_TokenIsNotSentOn: a server that sends git to another server does not send the
+// token there (P12); to another path of its own it may.
+func TestP12_TokenIsNotSentOn(t *testing.T) {
+	t.Parallel()
+	u := newUpstream(t)
+	backend := filepath.Join(git(t, "/", "--exec-path"), "git-http-backend")
+	handler := &cgi.Handler{Path: backend, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(u.dir), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}}
+	const token = "tok-3f9a-secret"
+	var mu sync.Mutex
+	var elsewhere []string // what came to the other server
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		elsewhere = append(elsewhere, fmt.Sprintf("%s %s %q", r.Method, r.URL, r.Header["Authorization"]))
+		mu.Unlock()
+		handler.ServeHTTP(w, r)
+	}))
+	defer other.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		query := "?" + r.URL.RawQuery
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/away/"):
+			http.Redirect(w, r, other.URL+"/"+rest+query, http.StatusFound)
+		case strings.HasPrefix(r.URL.Path, "/renamed/"):
+			http.Redirect(w, r, "/twice/"+rest+query, http.StatusMovedPermanently)
+		case strings.HasPrefix(r.URL.Path, "/twice/"):
+			http.Redirect(w, r, "/"+rest+query, http.StatusMovedPermanently)
+		case strings.HasPrefix(r.URL.Path, "/round/"):
+			http.Redirect(w, r, r.URL.Path+query, http.StatusMovedPermanently)
+		case strings.HasPrefix(r.URL.Path, "/later/") && r.Method == http.MethodPost:
+			http.Redirect(w, r, other.URL+"/"+rest, http.StatusTemporaryRedirect)
+		default:
+			r.URL.Path = strings.TrimPrefix(r.URL.Path, "/later")
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	defer server.Close()
+
+	for _, tt := range []struct{ name, path, ref, says string }{
+		{"to another server", "/away/upstream", "task-branch", "sends git on to " + other.URL + "/upstream, and the credential is not for that server"},
+		{"to another server, for a commit", "/away/upstream", u.task, "sends git on to " + other.URL + "/upstream, and the credential is not for that server"},
+		{"to another server at the second request", "/later/upstream", "task-branch", "sends git on to " + other.URL + "/upstream, and the credential is not for that server"},
+		{"round and round", "/round/upstream", "task-branch", "more than 5 times"},
+		{"to another path of the server", "/renamed/upstream", "task-branch", ""},
+		{"nowhere", "/upstream", "task-branch", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := attempt(t, protocol.RepoSource{Git: server.URL + tt.path, Ref: tt.ref})
+			a.Token = token
+			if tt.says == "" {
+				if got := git(t, prepare(t, a).Dir(), "ls-files"); !strings.Contains(got, "bug.txt") {
+					t.Errorf("files of the workspace: %q, want those of the repository", got)
+				}
+			} else if f := refused(t, Config{}, a).Failure; f.Class != protocol.ClassConfig || !strings.Contains(f.Message, tt.says) || strings.Contains(f.Message+f.LogTail, token) {
+				t.Errorf("failure %+v, want one of class config that says %q", f, tt.says)
+			}
+			if len(elsewhere) > 0 {
+				t.Errorf("the other server got %v, want nothing", elsewhere)
+			}
+		})
+	}
+	t.Run("without a token", func(t *testing.T) {
+		prepare(t, attempt(t, protocol.RepoSource{Git: server.URL + "/away/upstream", Ref: "task-branch"}))
+		if len(elsewhere) == 0 {
+			t.Error("the other server was never asked")
+		}
+	})
 }
 
 func TestCopySource(t *testing.T) {

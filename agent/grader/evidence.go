@@ -43,7 +43,7 @@ func cost(_ context.Context, in *Input, spec protocol.GraderSpec) ([]protocol.Sc
 
 // latency is the time between the first and the last event of the trace.
 func latency(_ context.Context, in *Input, spec protocol.GraderSpec) ([]protocol.Score, error) {
-	if in.Trace.Events+in.Trace.Dropped == 0 {
+	if in.Trace.Events+in.Trace.Dropped+in.Trace.Failed == 0 {
 		return nil, &Unmeasured{Reason: protocol.ReasonMissingEvidence, Detail: "the trace is empty"}
 	}
 	return []protocol.Score{protocol.Measured(spec.ID, protocol.MetricLatencyMs, in.Trace.LastT-in.Trace.FirstT)}, nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// RunnerHandler is the runner's side of the control stream. Its methods are called one at a time, from one of two
-// goroutines of the session, and must not block: a Beat that waits stops the heartbeat.
+// RunnerHandler is the runner's side of the control stream. Two goroutines of the session call it, also at the same
+// time: one Beat and Renewed, the other Cancel, Drain and Status. No method may block: a Beat that waits stops the heartbeat.
 type RunnerHandler interface {
 	// Beat returns what the next heartbeat says. Called once per interval.
 	Beat() Heartbeat

@@ -95,7 +95,8 @@ func (b *Baseline) ignore(ctx context.Context, read *reader) error {
 			open = append(open, e.path)
 		}
 	}
-	if err := b.rules.collect(read, b.entries); err != nil {
+	unread, err := b.rules.collect(read, b.entries)
+	if err != nil {
 		return err
 	}
 	ignored, err := b.rules.match(ctx, StageBaseline, open)
@@ -103,7 +104,8 @@ func (b *Baseline) ignore(ctx context.Context, read *reader) error {
 		return err
 	}
 	for i := range b.entries {
-		b.entries[i].ignored = ignored[b.entries[i].path]
+		// Rules that could not be read are never ignored themselves: fill lists them.
+		b.entries[i].ignored = ignored[b.entries[i].path] && !unread[b.entries[i].path]
 	}
 	return nil
 }

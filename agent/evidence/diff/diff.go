@@ -61,6 +61,9 @@ type Limits struct {
 	// Entries is how many files, directories and other things the directory may
 	// hold: 1,000,000. More are a *LimitError: memory grows with them.
 	Entries int
+	// PathBytes is how long their paths may be together: 256 MiB, which is 268
+	// bytes each for a million. More are a *LimitError: memory grows with them, too.
+	PathBytes int64
 	// Depth is how deep directories may nest: 200, one open directory each.
 	// What lies deeper is in Omitted.
 	Depth int
@@ -75,6 +78,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.FileBytes, 10<<20)
 	set(&l.DiffBytes, 100<<20)
 	set(&l.HashBytes, 4<<30)
+	set(&l.PathBytes, 256<<20)
 	if l.Entries == 0 {
 		l.Entries = 1_000_000
 	}
@@ -245,14 +249,24 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Values of LimitError.Limit.
+const (
+	LimitEntries   = "entries"
+	LimitPathBytes = "pathBytes"
+)
+
 // LimitError is a directory that exceeds a limit for which there is no partial
 // answer.
 type LimitError struct {
-	Limit                string // "entries"
+	Limit                string // LimitEntries or LimitPathBytes
 	Configured, Measured int64
 }
 
 // Error implements error.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("more than %d %s in the directory (limit %d)", e.Measured-1, e.Limit, e.Configured)
+	what := e.Limit
+	if what == LimitPathBytes {
+		what = "bytes of paths"
+	}
+	return fmt.Sprintf("more than %d %s in the directory (limit %d)", e.Measured-1, what, e.Configured)
 }

@@ -334,16 +334,39 @@ func TestP8_SnapshotReadsNoMoreThanItMay(t *testing.T) {
 	}
 }
 
-func TestLimitOnEntries(t *testing.T) {
+func TestLimitsOfTheDirectory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, t.TempDir(), files{"a": text("a")}, Config{Limits: Limits{Entries: 10}})
-	for i := range 20 {
-		w.put(fmt.Sprint("f", i), text(""))
+	for name, limits := range map[string]Limits{
+		LimitEntries:   {Entries: 10, PathBytes: 10_000},
+		LimitPathBytes: {Entries: 10_000, PathBytes: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, t.TempDir(), files{"a": text("a")}, Config{Limits: limits})
+			must(t, os.Mkdir(w.at("d"), 0o755))
+			for i := range 20 {
+				w.put(fmt.Sprint("d/", i), text(""))
+			}
+			_, err := w.base.Snapshot(t.Context())
+			var limit *LimitError
+			if !errors.As(err, &limit) || limit.Limit != name || limit.Configured != 10 || limit.Measured <= 10 {
+				t.Errorf("20 files: got %v, want a *LimitError for more than 10 %s", err, name)
+			}
+		})
 	}
-	_, err := w.base.Snapshot(t.Context())
-	var limit *LimitError
-	if !errors.As(err, &limit) || limit.Configured != 10 || limit.Measured <= 10 {
-		t.Errorf("20 files where 10 are allowed: got %v, want a *LimitError", err)
+}
+
+func TestF25_PathsAreCountedWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, t.TempDir(), files{}, Config{Limits: Limits{PathBytes: 12}})
+	w.put("d/1", text(""))
+	w.put("d/2", text(""))
+	if _, err := w.base.Snapshot(t.Context()); err != nil {
+		t.Errorf(".git, d, d/1 and d/2 are 11 bytes of paths, 12 are allowed: %v", err)
+	}
+	w.put("d/3", text(""))
+	if _, err := w.base.Snapshot(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 13 bytes of paths in the directory (limit 12)") {
+		t.Errorf("14 bytes of paths where 12 are allowed: %v", err)
 	}
 }
 

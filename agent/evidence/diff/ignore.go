@@ -23,33 +23,39 @@ type rules struct {
 // maxRules is the largest .gitignore that counts.
 const maxRules = 1 << 20
 
-// collect copies the ignore rules of a tree.
-func (r *rules) collect(read *reader, entries []entry) error {
+// collect copies the ignore rules of a tree. It returns the files of rules that
+// cannot be read, which therefore do not count.
+func (r *rules) collect(read *reader, entries []entry) (unread map[string]bool, err error) {
+	unread = make(map[string]bool)
 	for i := range entries {
 		e := entries[i]
 		if e.path != ".gitignore" && !strings.HasSuffix(e.path, "/.gitignore") || e.mode == gitobj.ModeSymlink || e.size > maxRules {
 			continue // git does not follow a .gitignore that is a symlink either
 		}
 		content, large, err := read.read(&e)
+		if err != nil {
+			if ctxErr := read.ctx.Err(); ctxErr != nil {
+				return nil, ctxErr
+			}
+			unread[e.path] = true
+			continue
+		}
 		if large || len(content) == 0 {
 			continue
 		}
-		if err != nil {
-			return err
-		}
 		if err := r.git.ensure(); err != nil {
-			return err
+			return nil, err
 		}
 		file := filepath.Join(r.dir, filepath.FromSlash(e.path))
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			return err
+			return nil, err
 		}
 		if err := os.WriteFile(file, content, 0o600); err != nil {
-			return err
+			return nil, err
 		}
 		r.any = true
 	}
-	return nil
+	return unread, nil
 }
 
 // match returns which of paths are ignored.

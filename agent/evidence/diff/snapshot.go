@@ -128,6 +128,9 @@ func (c *comparison) compare(ctx context.Context) error {
 	}
 	old, now := c.b.entries, c.now.entries
 	for len(old) > 0 || len(now) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		order := 0
 		switch {
 		case len(old) == 0:
@@ -246,7 +249,7 @@ func (c *comparison) content(ctx context.Context, before, after *entry) error {
 			return ctx.Err()
 		}
 		if errors.Is(err, fs.ErrNotExist) { // gone since the walk
-			c.now.hidden = append(c.now.hidden, after.path)
+			c.now.hide(after.path)
 		}
 		c.Omitted = append(c.Omitted, Omission{Path: after.path, Reason: Unreadable, Detail: cause(err), Bytes: after.size})
 		if before != nil {

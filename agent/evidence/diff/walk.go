@@ -47,8 +47,9 @@ type tree struct {
 	omitted []Omission
 	// hidden are paths about which nothing is known; those of directories end
 	// in a slash.
-	hidden []string
-	seen   int
+	hidden map[string]bool
+	seen   int   // things that were listed
+	bytes  int64 // their paths
 }
 
 // walker goes through a directory without following a symlink: every directory
@@ -73,7 +74,7 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
 	}
-	names, err := w.names(dir)
+	names, err := w.names(dir, prefix)
 	if limit := (*LimitError)(nil); errors.As(err, &limit) {
 		return err
 	}
@@ -85,6 +86,9 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 		return nil
 	}
 	for _, name := range names {
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
 		if depth == 0 && name == ".git" {
 			continue // the workspace's own repository
 		}
@@ -103,7 +107,7 @@ func (w *walker) dir(dir *os.Root, prefix string, depth int) error {
 }
 
 // names lists a directory, in pieces, so that an endless one ends at the limit.
-func (w *walker) names(dir *os.Root) ([]string, error) {
+func (w *walker) names(dir *os.Root, prefix string) ([]string, error) {
 	f, err := dir.Open(".")
 	if err != nil {
 		return nil, err
@@ -114,7 +118,13 @@ func (w *walker) names(dir *os.Root) ([]string, error) {
 		names, err := f.Readdirnames(4096)
 		all = append(all, names...)
 		if w.seen += len(names); w.seen > w.limits.Entries {
-			return nil, &LimitError{Limit: "entries", Configured: int64(w.limits.Entries), Measured: int64(w.seen)}
+			return nil, &LimitError{Limit: LimitEntries, Configured: int64(w.limits.Entries), Measured: int64(w.seen)}
+		}
+		for _, name := range names {
+			w.bytes += int64(len(prefix) + len(name))
+		}
+		if w.bytes > w.limits.PathBytes {
+			return nil, &LimitError{Limit: LimitPathBytes, Configured: w.limits.PathBytes, Measured: w.bytes}
 		}
 		if errors.Is(err, io.EOF) {
 			slices.Sort(all)
@@ -140,7 +150,7 @@ func (w *walker) entry(parent *os.Root, path, name string, info fs.FileInfo, dep
 		w.omit(Omission{Path: shown, Reason: reason})
 	case len(path) > maxPath || info.IsDir() && depth+1 >= w.limits.Depth:
 		w.omit(Omission{Path: shown, Reason: TooDeep})
-		w.hidden = append(w.hidden, shown)
+		w.hide(shown)
 	case info.IsDir():
 		return w.enter(parent, path, name, info, depth)
 	case mode.IsRegular():
@@ -168,7 +178,7 @@ func (w *walker) enter(parent *os.Root, path, name string, info fs.FileInfo, dep
 	// the parent, but it could lead elsewhere inside of it.
 	if now, err := sub.Stat("."); err != nil || !os.SameFile(info, now) {
 		w.omit(Omission{Path: path + "/", Reason: Unreadable, Detail: "replaced while reading"})
-		w.hidden = append(w.hidden, path+"/")
+		w.hide(path + "/")
 		return nil
 	}
 	return w.dir(sub, path+"/", depth+1)
@@ -178,17 +188,29 @@ func (w *walker) omit(o Omission) { w.omitted = append(w.omitted, o) }
 
 func (w *walker) unreadable(path string, err error) {
 	w.omit(Omission{Path: path, Reason: Unreadable, Detail: cause(err)})
-	w.hidden = append(w.hidden, path)
+	w.hide(path)
 }
 
-// hides reports whether nothing is known about path.
+// hide records that nothing is known about path, nor about what lies below it.
+func (t *tree) hide(path string) {
+	if t.hidden == nil {
+		t.hidden = make(map[string]bool)
+	}
+	t.hidden[path] = true
+}
+
+// hides reports whether nothing is known about path. It looks up what lies above the
+// path: an agent chooses how much is hidden.
 func (t *tree) hides(path string) bool {
-	for _, h := range t.hidden {
-		if path == h || strings.HasPrefix(path, h) && strings.HasSuffix(h, "/") || strings.HasPrefix(path, h+"/") {
+	if len(t.hidden) == 0 {
+		return false
+	}
+	for i := range len(path) {
+		if path[i] == '/' && (t.hidden[path[:i]] || t.hidden[path[:i+1]]) {
 			return true
 		}
 	}
-	return false
+	return t.hidden[path]
 }
 
 func specialName(mode fs.FileMode) string {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -24,47 +25,72 @@ func (r *Recorder) emit(ev protocol.TraceEvent) {
 	r.stamp(&ev)
 	r.count(ev)
 	line := r.encode(&ev)
-	switch {
-	case r.full || r.sum.Bytes+int64(len(line)) > r.cfg.MaxBytes:
+	if r.full || r.sum.Bytes+int64(len(line)) > r.cfg.MaxBytes {
 		if !r.full {
-			// What is kept is a prefix: once an event is missing, all later ones are.
+			// What is kept is a prefix: once an event is over the limit, all later ones are.
 			r.full = true
-			r.sum.GapAt = r.sum.Bytes
+			r.sum.GapAt = r.sum.Bytes + r.sum.FailedBytes
 		}
 		r.sum.Dropped++
 		r.sum.DroppedBytes += int64(len(line))
-	default:
-		if ev.Truncated {
-			r.sum.Truncated++
-		}
-		r.write(line)
+		return
 	}
+	at := r.sum.Bytes + r.sum.FailedBytes
+	if !r.write(line) {
+		r.sum.Failed++
+		r.sum.FailedBytes += int64(len(line))
+		if r.hole.Events == 0 {
+			r.hole.Offset = at
+		}
+		r.hole.Events++
+		r.hole.Bytes += int64(len(line))
+		return
+	}
+	if ev.Truncated {
+		r.sum.Truncated++
+	}
+	r.fillHole()
 }
 
-func (r *Recorder) write(line []byte) {
+// write reports whether the writer took the line.
+func (r *Recorder) write(line []byte) bool {
+	if r.cfg.Writer != nil {
+		if _, err := r.cfg.Writer.Write(line); err != nil {
+			r.err = cmp.Or(r.err, fmt.Errorf("trace: write: %w", err))
+			return false
+		}
+	}
 	r.sum.Events++
 	r.sum.Bytes += int64(len(line))
-	if r.cfg.Writer == nil || r.err != nil {
-		return
-	}
-	if _, err := r.cfg.Writer.Write(line); err != nil {
-		r.err = fmt.Errorf("trace: write: %w", err)
+	return true
+}
+
+// gap is what a gap event says, so that a reader of the trace alone knows that it
+// is not whole.
+type gap struct {
+	// Reason is over_limit or protocol.GapWriteError.
+	Reason string `json:"reason"`
+	// Offset is where the hole begins, as in protocol.Gap.
+	Offset int64 `json:"offset"`
+	Limit  int64 `json:"limitBytes,omitempty"`
+	Events int64 `json:"events"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// fillHole says which events the writer did not take, once it takes some again: behind
+// the first of these, so that nothing but events is tried on a full disk.
+func (r *Recorder) fillHole() {
+	if r.hole.Events > 0 && r.writeGap(r.hole) {
+		r.hole = gap{}
 	}
 }
 
-// writeGap says what is missing, past the limit and once, so that a reader of
-// the trace alone knows that it is not whole.
-func (r *Recorder) writeGap() {
-	if r.sum.Dropped == 0 {
-		return
-	}
-	attributes, _ := json.Marshal(map[string]any{
-		"reason": "over_limit", "offset": r.sum.GapAt, "limitBytes": r.cfg.MaxBytes,
-		"events": r.sum.Dropped, "bytes": r.sum.DroppedBytes,
-	})
+func (r *Recorder) writeGap(g gap) bool {
+	g.Reason = cmp.Or(g.Reason, protocol.GapWriteError)
+	attributes, _ := json.Marshal(g)
 	ev := protocol.TraceEvent{Kind: protocol.EventSpan, Name: GapName, Attributes: attributes, Truncated: true}
 	r.stamp(&ev)
-	r.write(r.encode(&ev))
+	return r.write(r.encode(&ev))
 }
 
 // stamp gives an event a time on this project's clock. Numbers that JSON cannot

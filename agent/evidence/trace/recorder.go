@@ -15,7 +15,8 @@ const DefaultMaxBytes = 64 << 20
 // Config configures a Recorder. The zero value records nothing but the summary.
 type Config struct {
 	// Writer receives one JSON document and a newline per event, one Write each.
-	// Nil discards. After an error nothing more is written; Err returns it.
+	// Nil discards. An event that it fails to write is missing, which a gap event says
+	// when the writer takes the next one; of a Write that fails it keeps nothing.
 	Writer io.Writer
 	// Now stamps events that carry no time. Nil is time.Now.
 	Now func() time.Time
@@ -32,8 +33,9 @@ type Recorder struct {
 	mu     sync.Mutex
 	sum    Summary
 	totals totals
-	err    error
-	full   bool
+	err    error // the writer's first
+	hole   gap   // what the writer did not take, until a gap event says so
+	full   bool  // MaxBytes is reached
 	closed bool
 	buf    []byte
 }
@@ -75,8 +77,8 @@ func (r *Recorder) Summary() Summary {
 	return s
 }
 
-// Close writes the gap event, if events are missing, and returns the writer's
-// first error. Events that come later are ignored.
+// Close writes the gap events that are due, past the limit if need be, and
+// returns the writer's first error. Events that come later are ignored.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
@@ -85,7 +87,10 @@ func (r *Recorder) Close() error {
 	defer r.mu.Unlock()
 	if !r.closed {
 		r.closed = true
-		r.writeGap()
+		r.fillHole()
+		if r.sum.Dropped > 0 {
+			r.writeGap(gap{Reason: overLimit, Offset: r.sum.GapAt, Limit: r.cfg.MaxBytes, Events: r.sum.Dropped, Bytes: r.sum.DroppedBytes})
+		}
 	}
 	return r.err
 }

@@ -9,14 +9,16 @@ const AggregateModel = "aggregate"
 
 // Summary is what a trace amounts to. The zero value is an empty trace.
 type Summary struct {
-	// Events and Bytes are what was written; Truncated counts events of which a
-	// field was cut.
+	// Events and Bytes are what was written, gap events included; Truncated counts
+	// events of which a field was cut.
 	Events, Bytes, Truncated int64
 	// Dropped and DroppedBytes are events past the limit; Invalid are items that
 	// were no event.
 	Dropped, DroppedBytes, Invalid int64
-	// ToolCalls and LLMCalls count all events of these kinds, dropped ones
-	// included; an aggregate is no call.
+	// Failed and FailedBytes are events that the writer failed to write.
+	Failed, FailedBytes int64
+	// ToolCalls and LLMCalls count all events of these kinds, those that are
+	// missing included; an aggregate is no call.
 	ToolCalls, LLMCalls int64
 	// FirstT and LastT are the times of the first and the last event, epoch
 	// milliseconds; both zero without events.
@@ -26,8 +28,8 @@ type Summary struct {
 	FinalMessage *string
 	// Usage is the sum over the llm_call events; nil without any.
 	Usage *protocol.Usage
-	// GapAt is the offset in the written trace at which events begin to be
-	// missing; meaningful when Dropped is not zero.
+	// GapAt is where events past the limit begin, counted as protocol.Gap.Offset;
+	// meaningful when Dropped is not zero.
 	GapAt int64
 }
 
@@ -35,12 +37,16 @@ type Summary struct {
 // last 256 KiB.
 const MaxFinalMessage = 256 << 10
 
-// Gaps returns the holes in the recorded trace.
+// overLimit is the reason of a hole that MaxBytes made.
+const overLimit = "over_limit"
+
+// Gaps returns the hole that the limit made. Those of failed writes are listed by the
+// writer, which knows why (outbox.Spool.Gaps).
 func (s Summary) Gaps() []protocol.Gap {
 	if s.Dropped == 0 {
 		return nil
 	}
-	return []protocol.Gap{{Channel: "trace", Offset: s.GapAt, Bytes: s.DroppedBytes, Reason: "over_limit"}}
+	return []protocol.Gap{{Channel: "trace", Offset: s.GapAt, Bytes: s.DroppedBytes, Reason: overLimit}}
 }
 
 // totals sums llm_call events; a number that no call reported stays unknown.

@@ -161,15 +161,86 @@ func TestF25_TheHeadIsKeptAndTheGapIsSaid(t *testing.T) {
 	}
 }
 
-func TestWriterErrorsAreKept(t *testing.T) {
+// A disk that is full for a while costs the events of that while.
+func TestF23_AFailedWriteIsAGap(t *testing.T) {
 	t.Parallel()
 	full := errors.New("disk full")
-	r := New(Config{Writer: writerFunc(func([]byte) (int, error) { return 0, full })})
-	r.Emit(protocol.TraceEvent{Kind: protocol.EventToolCall, Name: "a"})
-	r.Emit(protocol.TraceEvent{Kind: protocol.EventToolCall, Name: "b"})
-	if !errors.Is(r.Close(), full) || r.Summary().ToolCalls != 2 {
-		t.Errorf("error %v, %d tool calls, want the writer's error and both calls", r.Close(), r.Summary().ToolCalls)
+	call := func(name string) protocol.TraceEvent {
+		return protocol.TraceEvent{Kind: protocol.EventToolCall, Name: name}
 	}
+	tests := []struct {
+		name   string
+		writes string // ok or fails, each
+		want   []string
+		gaps   int64 // events that gap events name
+	}{
+		{"none", "ooooo", []string{"a", "b", "c", "d", "e"}, 0},
+		{"in the middle", "oxxo", []string{"a", "d", GapName, "e"}, 2},
+		{"at the beginning", "xo", []string{"b", GapName, "c", "d", "e"}, 1},
+		{"at the end", "oooox", []string{"a", "b", "c", "d", GapName}, 1},
+		{"twice", "oxooxo", []string{"a", "c", GapName, "e", GapName}, 2},
+		{"the gap event, too", "oxoxo", []string{"a", "c", "d", GapName, "e"}, 1},
+		{"for good", "oxxxxx", []string{"a"}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var b bytes.Buffer
+			var lost int64
+			n := 0
+			r := New(Config{Now: clock(), Writer: writerFunc(func(p []byte) (int, error) {
+				if n++; n <= len(tt.writes) && tt.writes[n-1] == 'x' {
+					if !bytes.Contains(p, []byte(GapName)) {
+						lost += int64(len(p))
+					}
+					return 0, full
+				}
+				return b.Write(p)
+			})})
+			for _, name := range []string{"a", "b", "c", "d", "e"} {
+				r.Emit(call(name))
+			}
+			if err := r.Close(); errors.Is(err, full) != strings.Contains(tt.writes, "x") || r.Close() != err {
+				t.Errorf("Close: %v, want the writer's error, if there was one", err)
+			}
+			var got []string
+			var told int64
+			for _, ev := range decodeAll(t, b.Bytes()) {
+				if got = append(got, ev.Name); ev.Name != GapName {
+					continue
+				}
+				var g struct {
+					Reason                string
+					Offset, Events, Bytes int64
+				}
+				if err := json.Unmarshal(ev.Attributes, &g); err != nil || g.Reason != protocol.GapWriteError || g.Bytes == 0 || !ev.Truncated {
+					t.Errorf("gap event %+v (%v)", ev, err)
+				}
+				if want := firstHole(b.Bytes(), tt.writes); told == 0 && g.Offset != want {
+					t.Errorf("the hole is said to be at %d, want %d", g.Offset, want)
+				}
+				told += g.Events
+			}
+			if d := cmp.Diff(tt.want, got); d != "" || told != tt.gaps {
+				t.Errorf("gap events name %d events, want %d; events (-want +got):\n%s", told, tt.gaps, d)
+			}
+			s := r.Summary()
+			if s.Events != int64(len(got)) || s.Bytes != int64(b.Len()) || s.FailedBytes != lost || s.ToolCalls != 5 || s.Gaps() != nil {
+				t.Errorf("summary %+v; %d events and %d bytes were written, %d bytes were not", s, len(got), b.Len(), lost)
+			}
+		})
+	}
+}
+
+// firstHole is how long the lines are that were written before the first failure.
+func firstHole(b []byte, writes string) (n int64) {
+	for line := range bytes.Lines(b) {
+		if !strings.HasPrefix(writes, "o") {
+			break
+		}
+		n, writes = n+int64(len(line)), writes[1:]
+	}
+	return n
 }
 
 type writerFunc func([]byte) (int, error)

@@ -27,19 +27,20 @@ type Stream struct {
 	finished chan struct{}
 	once     sync.Once
 
-	messages  map[string]bool // ids that are counted
+	messages  *harness.Recent // ids that are counted
 	calls     int64           // of the main agent and of sub-agents that show themselves
 	subAgents bool            // sub-agents ran: their calls are not all in the stream
 	spent     sum             // what the emitted llm_call events add up to
-	output    map[string]int64
-	current   string // the message that stream_event lines are about
+	current   string          // the message that stream_event lines are about
+	output    *int64          // of current, so far; nil until it says so
+	outputs   *int64          // of the messages before it
 }
 
 var _ harness.Stream = (*Stream)(nil)
 
 // NewStream returns a stream that emits trace events.
 func NewStream(emit func(protocol.TraceEvent)) *Stream {
-	s := &Stream{emit: emit, finished: make(chan struct{}), messages: map[string]bool{}, output: map[string]int64{}}
+	s := &Stream{emit: emit, finished: make(chan struct{}), messages: harness.NewRecent()}
 	s.lines.Line = s.line
 	return s
 }
@@ -193,10 +194,10 @@ func (s *Stream) assistant(l line) {
 
 // call counts a model call once, whatever number of lines it comes in.
 func (s *Stream) call(m message) {
-	if m.ID == "" || m.Model == synthetic || m.Usage == nil || s.messages[m.ID] {
+	if m.ID == "" || m.Model == synthetic || m.Usage == nil || s.messages.Has(m.ID) {
 		return
 	}
-	s.messages[m.ID] = true
+	s.messages.Add(m.ID)
 	s.calls++
 	s.spent.addInput(m.Usage)
 	s.emit(protocol.TraceEvent{Kind: protocol.EventLLMCall, Model: m.Model, Cost: &protocol.Cost{
@@ -234,10 +235,14 @@ func (s *Stream) streamEvent(l line) {
 	}
 	switch e.Type {
 	case "message_start":
-		s.current = e.Message.ID
+		if e.Message.ID != s.current {
+			add(&s.outputs, s.output)
+			s.current, s.output = e.Message.ID, nil
+		}
 	case "message_delta":
-		if e.Usage != nil && e.Usage.Output != nil && s.current != "" {
-			s.output[s.current] = max(s.output[s.current], *e.Usage.Output)
+		// Cumulative within the message.
+		if e.Usage != nil && e.Usage.Output != nil && s.current != "" && (s.output == nil || *s.output < *e.Usage.Output) {
+			s.output = e.Usage.Output
 		}
 	}
 }

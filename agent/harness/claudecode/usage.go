@@ -126,7 +126,7 @@ func (s *Stream) totals(r result) *protocol.Usage {
 	}
 	// A result without any call (no login, a refused key) has an empty modelUsage
 	// and zeros in usage: nothing was reported then.
-	if source == "" && r.Usage != nil && len(s.messages) > 0 {
+	if source == "" && r.Usage != nil && s.calls > 0 {
 		all, source = *r.Usage, "claude-code:result.usage"
 	}
 	u := &protocol.Usage{
@@ -187,9 +187,8 @@ func (s *Stream) partial() *protocol.Usage {
 		CacheReadTokens: s.spent.cacheRead, CacheWriteTokens: s.spent.cacheWrite,
 		Calls: &s.calls, TokensSource: "claude-code:assistant.usage", Partial: true,
 	}
-	for _, n := range s.output {
-		add(&u.CompletionTokens, &n)
-	}
+	add(&u.CompletionTokens, s.outputs)
+	add(&u.CompletionTokens, s.output)
 	if u.PromptTokens != nil {
 		u.TotalTokens = total(u.CompletionTokens, u.PromptTokens)
 	}

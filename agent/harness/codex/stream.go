@@ -35,8 +35,8 @@ type Stream struct {
 	giveUp   sync.Once
 
 	thread  string
-	started map[string]bool // items whose call is emitted
-	said    map[string]bool // texts since the last progress, once a retry was seen
+	started *harness.Recent // ids of items whose call is emitted
+	said    *harness.Recent // texts since the last progress
 	retried bool
 	notices int
 	lastErr string
@@ -47,7 +47,7 @@ var _ harness.Stream = (*Stream)(nil)
 
 // NewStream returns a stream that emits trace events.
 func NewStream(emit func(protocol.TraceEvent)) *Stream {
-	s := &Stream{emit: emit, finished: make(chan struct{}), hopeless: make(chan struct{}), started: map[string]bool{}, said: map[string]bool{}}
+	s := &Stream{emit: emit, finished: make(chan struct{}), hopeless: make(chan struct{}), started: harness.NewRecent(), said: harness.NewRecent()}
 	s.lines.Line = s.line
 	return s
 }
@@ -152,19 +152,19 @@ func (s *Stream) notice(message string) {
 // progress is an item that is no repetition: the connection works again.
 func (s *Stream) progress() {
 	s.notices, s.retried = 0, false
-	clear(s.said)
+	s.said.Clear()
 }
 
 // repeated reports whether a text was already said in this try of the turn.
 func (s *Stream) repeated(kind, text string) bool {
 	key := kind + "\x00" + text
-	if s.retried && s.said[key] {
+	if s.retried && s.said.Has(key) {
 		return true
 	}
 	if s.retried {
 		s.notices = 0
 	}
-	s.said[key] = true
+	s.said.Add(key)
 	return false
 }
 
@@ -179,13 +179,13 @@ func (s *Stream) item(it item, raw json.RawMessage, completed bool) {
 		return
 	}
 	name, args := call(it, raw)
-	if !s.started[it.ID] {
-		s.started[it.ID] = true
+	if !s.started.Has(it.ID) {
+		s.started.Add(it.ID)
 		s.progress()
 		s.emit(protocol.TraceEvent{Kind: protocol.EventToolCall, ID: it.ID, Name: name, Args: args, SpanID: it.ID})
 	}
 	if completed {
-		delete(s.started, it.ID)
+		s.started.Delete(it.ID)
 		ok, output := outcome(it)
 		s.emit(protocol.TraceEvent{Kind: protocol.EventToolResult, ID: it.ID, OK: &ok, Output: &output, ParentID: it.ID})
 	}

@@ -178,6 +178,28 @@ func long(t *testing.T, newStream New) {
 	}
 }
 
+// Flood feeds lines that line makes of ids which are all different, first few
+// and long, then short and many, and looks at the memory.
+func Flood(t *testing.T, newStream New, line func(id string) string) {
+	t.Helper()
+	s := newStream(func(protocol.TraceEvent) {})
+	pad := strings.Repeat("x", 1<<20)
+	before := heap()
+	for i := range 64 {
+		fmt.Fprintln(s, line(fmt.Sprint(i, pad)))
+	}
+	if grown := int64(heap()) - int64(before); grown > 16<<20 {
+		t.Errorf("after 64 ids of 1 MiB the stream holds %d MiB", grown>>20)
+	}
+	for i := range 50_000 {
+		fmt.Fprintln(s, line(fmt.Sprint(pad[:200], i)))
+	}
+	if grown := int64(heap()) - int64(before); grown > 8<<20 {
+		t.Errorf("after 50,000 ids the stream holds %d MiB", grown>>20)
+	}
+	s.Close()
+}
+
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

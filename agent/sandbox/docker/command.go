@@ -165,7 +165,7 @@ func (c *command) awaitStart(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-thawed:
 		}
-		c.h.gate <- struct{}{}
+		c.h.gate <- struct{}{} // whatever ctx says: the caller leaves it
 		if c.h.isReleasing() {
 			return sandbox.ErrReleased
 		}
@@ -488,6 +488,8 @@ func (c *command) Done() <-chan struct{} { return c.done }
 // Wait implements sandbox.Process.
 func (c *command) Wait() (sandbox.Exit, error) {
 	<-c.done
+	c.mu.Lock() // a failure of guard or feed can come behind the end
+	defer c.mu.Unlock()
 	return c.exit, c.err
 }
 

@@ -17,10 +17,8 @@ import (
 
 // FreezeAt implements sandbox.ComputeHandle.
 func (h *handle) FreezeAt(ctx context.Context, deadline time.Time) error {
-	select {
-	case h.gate <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := h.enter(ctx); err != nil {
+		return err
 	}
 	defer h.leave()
 	h.noticing.Lock()

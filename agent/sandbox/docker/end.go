@@ -19,7 +19,9 @@ import (
 // Kill implements sandbox.ComputeHandle.
 func (h *handle) Kill(ctx context.Context) error {
 	h.breakFreeze()
-	h.gate <- struct{}{}
+	if err := h.enterToEnd(ctx); err != nil {
+		return fmt.Errorf("docker: kill %s: %w", h.spec.Attempt, err)
+	}
 	defer h.leave()
 	if h.isReleasing() {
 		return sandbox.ErrReleased
@@ -237,8 +239,6 @@ func (h *handle) awaitLost(ctx context.Context) error {
 // Release implements sandbox.ComputeHandle.
 func (h *handle) Release(ctx context.Context) error {
 	// Cleaning up after a run whose context was cancelled is what Release is for: it bounds itself.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
-	defer cancel()
 	h.release <- struct{}{}
 	defer func() { <-h.release }()
 	h.mu.Lock()
@@ -249,8 +249,12 @@ func (h *handle) Release(ctx context.Context) error {
 	h.releasing = true
 	h.mu.Unlock()
 	h.breakFreeze()
-	h.gate <- struct{}{}
+	if err := h.enterToEnd(ctx); err != nil {
+		return fmt.Errorf("docker: release %s: %w", h.spec.Attempt, err)
+	}
 	defer h.leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sandbox.EndWithin)
+	defer cancel()
 	h.claimLive()
 	if !h.isPaused() {
 		h.notice()

@@ -14,10 +14,8 @@ import (
 
 // Freeze implements sandbox.ComputeHandle.
 func (h *handle) Freeze(ctx context.Context) error {
-	select {
-	case h.gate <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := h.enter(ctx); err != nil {
+		return err
 	}
 	defer h.leave()
 	h.notice()
@@ -120,10 +118,8 @@ func (h *handle) askUnpause(ctx context.Context) error {
 
 // Thaw implements sandbox.ComputeHandle.
 func (h *handle) Thaw(ctx context.Context) error {
-	select {
-	case h.gate <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := h.enter(ctx); err != nil {
+		return err
 	}
 	defer h.leave()
 	h.noticing.Lock()

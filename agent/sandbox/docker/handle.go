@@ -340,10 +340,8 @@ func (h *handle) enterThawed(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		select {
-		case h.gate <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := h.enter(ctx); err != nil {
+			return err
 		}
 		h.notice()
 		h.mu.Lock()
@@ -362,6 +360,29 @@ func (h *handle) enterThawed(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// enter takes the gate. Who holds it may be waiting for an engine that does not answer.
+func (h *handle) enter(ctx context.Context) error {
+	select {
+	case h.gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// gateWithin is longer than anybody holds the gate whom an engine that works answers: the start of a command, or an end.
+const gateWithin = startWithin + sandbox.EndWithin
+
+// enterToEnd takes the gate for those who end something, which they do even when ctx is over.
+func (h *handle) enterToEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gateWithin)
+	defer cancel()
+	if err := h.enter(ctx); err != nil {
+		return fmt.Errorf("what is being done to the container does not end: %w", err)
+	}
+	return nil
 }
 
 func (h *handle) leave() { <-h.gate }

@@ -111,7 +111,9 @@ func (c *command) endTree(ctx context.Context) error {
 		return nil
 	default:
 	}
-	c.h.gate <- struct{}{}
+	if err := c.h.enterToEnd(ctx); err != nil {
+		return err
+	}
 	defer c.h.leave()
 	select {
 	case <-c.gone: // while the gate was somebody else's

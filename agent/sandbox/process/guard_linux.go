@@ -42,7 +42,7 @@ type guard struct {
 	dir              string // of the deadlines; empty: there can be none
 
 	mu    sync.Mutex
-	cmd   *exec.Cmd
+	cmd   *exec.Cmd // nil: ended, and no other could be started yet
 	pipe  *os.File
 	armed map[string]*deadline // by attempt
 	ticks int                  // names the loop that watches; its file's removal ends it
@@ -221,6 +221,9 @@ func (g *guard) start() error {
 
 // works reports whether the guard has neither ended nor been stopped. The guard's mutex is held.
 func (g *guard) works() bool {
+	if g.cmd == nil {
+		return false
+	}
 	var changed unix.Siginfo
 	err := unix.Waitid(unix.P_PID, g.cmd.Process.Pid, &changed, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return err == nil && changed.Signo == 0
@@ -236,8 +239,11 @@ func (g *guard) stop() {
 	}
 }
 
-// end ends the guard's processes. The guard's mutex is held.
+// end ends the guard's processes. Their number is free then: it is not used again. The guard's mutex is held.
 func (g *guard) end() {
+	if g.cmd == nil {
+		return
+	}
 	_ = unix.Kill(-g.cmd.Process.Pid, unix.SIGKILL) // its session's only group: the loop and its sleep, too
 	// Those become children of this process when the guard dies. All are waited for before the number is free.
 	for {
@@ -248,6 +254,7 @@ func (g *guard) end() {
 	}
 	_ = g.cmd.Wait() // has nothing left to wait for
 	_ = g.pipe.Close()
+	g.cmd, g.pipe = nil, nil
 }
 
 // arm sets or moves the deadline of an attempt to d from now; errFired when the one before has passed.

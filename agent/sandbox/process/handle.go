@@ -264,7 +264,7 @@ func (h *handle) measure() sandbox.Usage {
 // Kill implements sandbox.ComputeHandle.
 func (h *handle) Kill(ctx context.Context) error {
 	h.breakFreeze()
-	h.gate <- struct{}{} // only ever held for the time of a fork: no need to heed ctx
+	h.gate <- struct{}{} // whatever ctx says: the end is sent even when it is over, and a Freeze gives the gate up
 	defer h.leave()
 	h.mu.Lock()
 	releasing := h.releasing
