@@ -92,6 +92,13 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 	for _, err := range m.look() {
 		c.notes = append(c.notes, err.Error())
 	}
+	all, err := readMounts()
+	if err != nil {
+		return cover{}, err
+	}
+	if err := holdCgroups(all); err != nil {
+		c.notes = append(c.notes, "a job can leave its cgroup, and with it its limits: "+err.Error())
+	}
 	apart := true // from all outside of its user namespace
 	var lacks error
 	if !userns.Inside() {
@@ -263,8 +270,26 @@ func (m *mountMask) follow() error {
 				return err
 			}
 		}
+		_ = holdCgroups(all) // as good as possible: who leaves is found at the end
 	}
 	return nil
+}
+
+// holdCgroups makes the cgroup hierarchies read-only for all that the thread starts: jobs may know their limits, and may
+// not move themselves elsewhere.
+func holdCgroups(all []mount) (err error) {
+	for _, c := range all {
+		var sys unix.Statfs_t
+		if c.kind != "cgroup" && c.kind != "cgroup2" || slices.Contains(c.flags, "ro") || unix.Statfs(c.point, &sys) != nil ||
+			sys.Type != unix.CGROUP_SUPER_MAGIC && sys.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue // covered by something else, or out of reach
+		}
+		readOnly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if failed := unix.MountSetattr(unix.AT_FDCWD, c.point, 0, readOnly); failed != nil { // before Linux 5.12, too
+			err = errors.Join(err, fmt.Errorf("make %s read-only: %w", c.point, failed))
+		}
+	}
+	return err
 }
 
 // changed reports whether the mounts have changed since it was asked last, or the file was opened.

@@ -306,7 +306,7 @@ func (r *treeRoot) newTree(instance string) *tree {
 	return &tree{root: r, instance: instance, stopped: make(map[int]uint64)}
 }
 
-// tree encloses one sandbox where there is no cgroup.
+// tree encloses one sandbox where there is no cgroup; where there is one, it finds who has left that.
 type tree struct {
 	root     *treeRoot
 	instance string
@@ -555,19 +555,22 @@ func (l *treeCell) started(pid int) error {
 	return nil
 }
 
-func (l *treeCell) mine(k *mark) bool { return k == l.mark }
+func (k *mark) mine(other *mark) bool { return k == other }
 
-func (l *treeCell) signal(sig syscall.Signal) error {
-	_, denied, err := l.mark.root.signalAll(l.mine, sig, func(proc) bool { return true })
-	return errors.Join(denied, err)
-}
-
-func (l *treeCell) kill(ctx context.Context) error {
-	if err := l.mark.root.killAll(ctx, l.mine); err != nil {
+// kill ends every process of the command.
+func (k *mark) kill(ctx context.Context) error {
+	if err := k.root.killAll(ctx, k.mine); err != nil {
 		return fmt.Errorf("end the tree: %w", err)
 	}
 	return nil
 }
+
+func (l *treeCell) signal(sig syscall.Signal) error {
+	_, denied, err := l.mark.root.signalAll(l.mark.mine, sig, func(proc) bool { return true })
+	return errors.Join(denied, err)
+}
+
+func (l *treeCell) kill(ctx context.Context) error { return l.mark.kill(ctx) }
 
 func (l *treeCell) ended(state *os.ProcessState) {
 	l.mark.ended()
