@@ -2,8 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +20,9 @@ const leaveCgroup = `for f in $(find /sys/fs/cgroup -maxdepth 2 -name cgroup.pro
 done 2>/dev/null
 `
 
+// branded waits until the command has the limit that marks it, which in a cgroup comes a moment after its start.
+var branded = fmt.Sprintf("while grep -q 'msgqueue.* %d ' /proc/$$/limits; do sleep 0.01; done\n", ownQueue())
+
 // P6, P3: a job that may write to the cgroup hierarchies moves out of its own, forgets its environment and its parent, and
 // is ended with the sandbox all the same. One that has something hidden from it cannot even move.
 func TestP6_JobLeavesItsCgroup(t *testing.T) {
@@ -28,7 +33,7 @@ func TestP6_JobLeavesItsCgroup(t *testing.T) {
 	ways := map[string]string{
 		"descends from the main process": leaveCgroup + `sh -c "$HOLD" & wait`,
 		"has the marker":                 leaveCgroup + `(setsid sh -c "$HOLD" &)`,
-		"has the limit":                  leaveCgroup + `(env -i PATH="$PATH" setsid sh -c "$HOLD" &)`,
+		"has the limit":                  leaveCgroup + branded + `(env -i PATH="$PATH" setsid sh -c "$HOLD" &)`,
 	}
 	for _, hidden := range []bool{false, true} {
 		for _, without := range []bool{false, true} {
@@ -141,5 +146,144 @@ func counts(t *testing.T, dir string) {
 	from := size()
 	if err := poll(ctx, func() (bool, error) { return size() > from, nil }); err != nil {
 		t.Errorf("the process in %s does not run on: %v", dir, err)
+	}
+}
+
+// loseMarks is what a job does to lose all marks: it lowers its limit, cleans the environment and leaves its parent.
+const loseMarks = `prlimit --pid $$ --msgqueue=1000:1000 && (env -i PATH="$PATH" setsid sh -c "$HOLD" </dev/null >/dev/null 2>&1 &)`
+
+// startStray starts a sandbox with a process that has lost all marks.
+func startStray(t *testing.T, d *Driver, attempt, script string, hide ...string) (h sandbox.ComputeHandle, dir string, gone func(time.Duration) error) {
+	t.Helper()
+	dir = t.TempDir()
+	h, err := d.Start(t.Context(), sandbox.Spec{Attempt: attempt, Dir: dir, Env: []string{"PATH=/usr/bin:/bin", "HOLD=" + holdOn}, Hide: hide})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Release(context.Background()) })
+	joined, gone := holders(t, dir)
+	if out := output(t, h, script); out != "" {
+		t.Fatal(out)
+	}
+	joined(1)
+	return h, dir, gone
+}
+
+// P6: what has lost all marks is ended with its sandbox. No other sandbox may live meanwhile, so these do not run beside
+// others.
+func TestP6_JobLosesItsMarks(t *testing.T) {
+	losesMarks(t, map[string]string{
+		"lowers its limit":     loseMarks,
+		"has another's marker": strings.Replace(loseMarks, "env -i", "env -i "+sandbox.EnvMarker+"=1-2-3-4.5", 1),
+	})
+}
+
+// A job of root's can put its limit back, if root may do that on this machine. Here it never gets one.
+func TestP6_JobHasNoLimit(t *testing.T) {
+	if !privileged(t) {
+		t.Skip("who has no mount namespace is known by the limit alone")
+	}
+	defer func(f func() uint64) { ownQueue = f }(ownQueue)
+	ownQueue = func() uint64 { return 0 }
+	losesMarks(t, map[string]string{"no limit": strings.TrimPrefix(loseMarks, "prlimit --pid $$ --msgqueue=1000:1000 && ")})
+}
+
+func losesMarks(t *testing.T, scripts map[string]string) {
+	for name, script := range scripts {
+		for _, kind := range []string{EnclosureCgroup, EnclosureReaper} {
+			for _, without := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, %s, without Landlock %v", name, kind, without), func(t *testing.T) {
+					d := newDriver(t, Config{Enclosure: kind, noLandlock: without})
+					defer d.Close()
+					var hide []string
+					if kind == EnclosureReaper { // else it could not leave
+						hide = []string{t.TempDir()}
+					}
+					h, _, gone := startStray(t, d, "stray-1", leaveCgroup+script, hide...)
+					if err := h.Release(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if err := gone(5 * time.Second); err != nil {
+						t.Errorf("after the release it is alive: %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What might be a neighbour's is left to it, and ends with the last sandbox that it can be of.
+func TestP6_StrayOfOneOfTwo(t *testing.T) {
+	d := newDriver(t, Config{Enclosure: EnclosureReaper})
+	defer d.Close()
+	neighbour, err := d.Start(t.Context(), sandbox.Spec{Attempt: "neighbour-1", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer neighbour.Release(context.Background())
+	h, dir, gone := startStray(t, d, "stray-2", loseMarks)
+	later, err := d.Start(t.Context(), sandbox.Spec{Attempt: "later-1", Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Release(context.Background())
+	if err := h.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	counts(t, dir)
+	if err := neighbour.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone(5 * time.Second); err != nil {
+		t.Errorf("after the release of all that lived at its start it is alive: %v", err)
+	}
+}
+
+// Programs of the runner's own, and what they leave behind, are nobody's jobs. Neither are the jobs of another runner that
+// this process has started, whatever limits they have.
+func TestP6_ForeignProcessesLive(t *testing.T) {
+	for _, kind := range []string{EnclosureCgroup, EnclosureReaper} {
+		t.Run(kind, func(t *testing.T) {
+			d := newDriver(t, Config{Enclosure: kind})
+			defer d.Close()
+			h, err := d.Start(t.Context(), sandbox.Spec{Attempt: "mine-1", Dir: t.TempDir(), Env: []string{"PATH=/usr/bin:/bin"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Release(context.Background())
+			if out := output(t, h, "true"); out != "" {
+				t.Fatal(out)
+			}
+			daemon, marked := t.TempDir(), t.TempDir()
+			joined, gone := holders(t, daemon)
+			alsoJoined, alsoGone := holders(t, marked)
+			// A daemon that a tool of the runner's leaves, and below a process that lives one with the limit of a command.
+			tool := exec.Command("sh", "-c", `cd "$1" && (setsid sh -c "$HOLD" &)`, "sh", daemon)
+			runner := exec.Command("sh", "-c", `cd "$1" && prlimit --msgqueue=$2:$2 sh -c "$HOLD"; exit`, "sh", marked, fmt.Sprint(queueValue(sequence.Load())))
+			for _, c := range []*exec.Cmd{tool, runner} {
+				c.Env = []string{"PATH=/usr/bin:/bin", "HOLD=" + holdOn}
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := tool.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			joined(1)
+			alsoJoined(1)
+			if err := h.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			counts(t, daemon)
+			counts(t, marked)
+			for _, dir := range []string{daemon, marked} { // both end with their pipes
+				if err := os.Remove(filepath.Join(dir, "r")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := errors.Join(gone(20*time.Second), alsoGone(20*time.Second), runner.Wait()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

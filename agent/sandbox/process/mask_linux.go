@@ -25,6 +25,7 @@ type mountMask struct {
 	landlock func(what uintptr) (uintptr, unix.Errno)
 	paths    []string
 	covers   map[string]*placeCover // by path
+	view     string                 // names the mount namespace; empty: there is no own
 	mounts   *os.File               // tells when the mounts have changed
 	first    *pidns.Init            // of the commands' PID namespace; nil: they have none
 
@@ -69,6 +70,10 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 			return cover{}, fmt.Errorf("make mounts private: %w", err)
 		} else if m.mounts, err = openTable(mountinfo, unix.O_RDONLY); err != nil {
 			return cover{}, err
+		} else if m.view, err = ownView(); err != nil {
+			return cover{}, err
+		} else {
+			family.sees(m.view, true)
 		}
 	}
 	bare := func(path, reason string) {
@@ -318,6 +323,7 @@ func (m *mountMask) close() {
 	for _, c := range m.covers {
 		c.place.close()
 	}
+	family.sees(m.view, false)
 	_ = m.mounts.Close() // of nil: an error without meaning
 }
 
