@@ -149,12 +149,7 @@ func (r *treeRoot) scan() ([]member, error) {
 		}
 		children[all[i].ppid] = append(children[all[i].ppid], all[i])
 	}
-	inits := make(map[int]bool)
-	r.mu.Lock()
-	for i := range r.inits {
-		inits[i.Pid()] = true
-	}
-	r.mu.Unlock()
+	inits := r.initPIDs()
 	var out []member
 	var add func(p proc, k *mark)
 	add = func(p proc, k *mark) {
@@ -167,13 +162,7 @@ func (r *treeRoot) scan() ([]member, error) {
 	}
 	var judge func(p proc, as lineage)
 	judge = func(p proc, as lineage) {
-		k := r.owner(p, as)
-		if as == handed && k == nil && !inits[p.pid] && r.strange(p.pid) {
-			as = job
-		}
-		if as == job && k == nil {
-			k = r.stray(p)
-		}
+		k, as := r.whose(p, as, inits)
 		if k != nil {
 			add(p, k)
 			return
@@ -196,6 +185,29 @@ func (r *treeRoot) scan() ([]member, error) {
 		}
 	}
 	return out, nil
+}
+
+// initPIDs are the first processes of PID namespaces: commands are born below them, and are no jobs themselves.
+func (r *treeRoot) initPIDs() map[int]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[int]bool, len(r.inits))
+	for i := range r.inits {
+		out[i.Pid()] = true
+	}
+	return out
+}
+
+// whose finds the command or at least the sandbox of a process, and whether it is a job's.
+func (r *treeRoot) whose(p proc, as lineage, inits map[int]bool) (*mark, lineage) {
+	k := r.owner(p, as)
+	if as == handed && k == nil && !inits[p.pid] && r.strange(p.pid) {
+		as = job
+	}
+	if as == job && k == nil {
+		k = r.stray(p)
+	}
+	return k, as
 }
 
 // owner finds the command to which a process belongs by what it carries.
