@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -85,6 +88,63 @@ func TestP6_JobLeavesItsCgroup(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// startElsewhere is a job of root's that starts a process in each cgroup that it finds, and prints where that worked.
+func startElsewhere() {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil
+		}
+		defer f.Close()
+		cmd := exec.Command("true")
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(f.Fd())}
+		if cmd.Run() == nil {
+			fmt.Println(path)
+		}
+		return nil
+	})
+}
+
+// P3, F44: to start a process in another cgroup takes no right to write there, so a job sees none but its runner's. It
+// finds its own by the usual path, with what it may use.
+func TestP3_JobStartsNothingInAnotherCgroup(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root, or who has a cgroup delegated, can start something elsewhere")
+	}
+	for _, without := range []bool{false, true} {
+		d := newDriver(t, Config{Enclosure: EnclosureCgroup, noLandlock: without})
+		defer d.Close()
+		h, err := d.Start(t.Context(), sandbox.Spec{Attempt: "elsewhere-1", Dir: t.TempDir(), Hide: []string{t.TempDir()},
+			Env: []string{"PATH=/usr/bin:/bin", roleEnv + "=start elsewhere"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Release(context.Background())
+		for _, n := range h.Info().Notes {
+			if strings.Contains(n, "leave its cgroup") {
+				t.Error(n)
+			}
+		}
+		own := filepath.Join(d.machine.cgroup.dir, "elsewhere-1")
+		got := strings.Fields(output(t, h, os.Args[0]))
+		if !slices.ContainsFunc(got, func(dir string) bool { return strings.HasPrefix(dir, own+"/") }) {
+			t.Errorf("of its own cgroup the job sees nothing: %q", got)
+		}
+		for _, dir := range got {
+			if _, ok := below(d.machine.cgroup.dir, dir); !ok {
+				t.Errorf("a job has started a process in %s", dir)
+			}
+		}
+		if got := output(t, h, "cat "+own+"/cgroup.events; touch "+own+"/x 2>&1; mkdir "+filepath.Dir(d.machine.cgroup.dir)+"/x 2>&1"); strings.Count(got, "Read-only") != 2 || !strings.Contains(got, "populated 1") {
+			t.Errorf("the job reads its cgroup as %q", got)
 		}
 	}
 }
