@@ -17,7 +17,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -398,7 +397,7 @@ func (r *Runner) open(ctx context.Context) error {
 		Lookup:       r.cfg.Lookup,
 		WorkRoot:     r.workRoot(),
 		PrivateRoot:  r.privateRoot(),
-		BinDir:       r.binDir(),
+		Program:      r.cfg.Executable,
 		Hide:         hide,
 		Certificates: certificates,
 		Keep:         r.cfg.Keep,
@@ -437,13 +436,6 @@ func (r *Runner) workRoot() string    { return WorkRoot(r.cfg.WorkDir) }
 func (r *Runner) askRoot() string     { return filepath.Join(r.cfg.WorkDir, askDir) }
 func (r *Runner) privateRoot() string { return filepath.Join(r.cfg.StateDir, privateDir) }
 
-func (r *Runner) binDir() string {
-	if r.cfg.Executable == "" {
-		return ""
-	}
-	return filepath.Join(r.cfg.WorkDir, "bin")
-}
-
 // directories makes what is missing of the runner's directories: at its start, and
 // again before each attempt, because a job, or whoever tidies a cache up, may have
 // removed them, and every later attempt would fail.
@@ -457,31 +449,7 @@ func (r *Runner) directories() error {
 			return fmt.Errorf("agent: make directories: %w", err)
 		}
 	}
-	bin := r.binDir()
-	if bin == "" {
-		return nil
-	}
-	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return fmt.Errorf("agent: make directories: %w", err)
-	}
-	target := filepath.Join(bin, executableName())
-	if now, err := os.Readlink(target); err == nil && now == r.cfg.Executable {
-		return nil
-	}
-	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("agent: link the everdict command: %w", err)
-	}
-	if err := os.Symlink(r.cfg.Executable, target); err != nil {
-		return fmt.Errorf("agent: link the everdict command: %w", err)
-	}
 	return nil
-}
-
-func executableName() string {
-	if runtime.GOOS == "windows" {
-		return "everdict.exe"
-	}
-	return "everdict"
 }
 
 func emptyDir(ctx context.Context, dir string) error {

@@ -36,7 +36,7 @@ type asks struct {
 }
 
 // Listen implements executor.Asks.
-func (a *asks) Listen(ctx context.Context) (socket string, stop func(), err error) {
+func (a *asks) Listen(ctx context.Context, holds func(pid int) bool) (socket string, stop func(), err error) {
 	socket = filepath.Join(a.dir, protocol.NewID(""))
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -46,7 +46,7 @@ func (a *asks) Listen(ctx context.Context) (socket string, stop func(), err erro
 		return "", nil, errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k := &asker{asks: a, listener: l, places: make(chan struct{}, maxAsks)}
+	k := &asker{asks: a, listener: l, holds: holds, places: make(chan struct{}, maxAsks)}
 	k.wg.Go(func() { k.accept(ctx) })
 	return socket, func() {
 		cancel()
@@ -81,6 +81,7 @@ func question(line []byte) string {
 type asker struct {
 	*asks
 	listener net.Listener
+	holds    func(pid int) bool // nil: nobody can tell whose processes ask
 	places   chan struct{}
 	wg       sync.WaitGroup
 }
@@ -118,11 +119,26 @@ func (a *asker) accept(ctx context.Context) {
 }
 
 func (a *asker) answer(ctx context.Context, conn net.Conn) {
+	// All jobs of a runner are one user, and can find each other's sockets.
+	if a.holds != nil {
+		if pid, ok := peer(conn); ok && !a.holds(pid) {
+			_ = json.NewEncoder(conn).Encode(protocol.AskReply{Error: fmt.Sprintf("process %d is none of the run whose questions are taken here", pid)})
+			return
+		}
+	}
 	_ = conn.SetReadDeadline(time.Now().Add(askDeadline))
 	line, err := bufio.NewReader(io.LimitReader(conn, protocol.MaxAskLine)).ReadBytes('\n')
 	switch {
 	case err == nil:
-		_ = json.NewEncoder(conn).Encode(a.Answer(ctx, line))
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		_ = conn.SetReadDeadline(time.Time{})
+		a.wg.Go(func() {
+			awaitClose(ctx, conn)
+			cancel()
+		})
+		reply := a.Answer(ctx, line)
+		_ = json.NewEncoder(conn).Encode(reply)
 	case len(line) == protocol.MaxAskLine:
 		_ = json.NewEncoder(conn).Encode(protocol.AskReply{Error: fmt.Sprintf("the question is longer than %d KiB", protocol.MaxAskLine>>10)})
 	}

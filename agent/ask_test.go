@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,7 +36,7 @@ func TestF53_JobAsksInALoop(t *testing.T) {
 		<-decide
 		return link.Answer{Approved: true, Comment: question}, nil
 	}}
-	socket, stop, err := a.Listen(ctx)
+	socket, stop, err := a.Listen(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestAskIsWithdrawnWithItsJob(t *testing.T) {
 		<-ctx.Done()
 		return link.Answer{}, ctx.Err()
 	}}
-	socket, stop, err := a.Listen(t.Context())
+	socket, stop, err := a.Listen(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestAskThatIsTooLong(t *testing.T) {
 	a := &asks{dir: dir, put: func(context.Context, string) (link.Answer, error) {
 		return link.Answer{}, fmt.Errorf("it was asked")
 	}}
-	socket, stop, err := a.Listen(t.Context())
+	socket, stop, err := a.Listen(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,5 +140,92 @@ func TestAskThatIsTooLong(t *testing.T) {
 	line, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.Contains(line, "longer than 16 KiB") {
 		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+// listening is a socket for questions, each of which waits until it is withdrawn.
+func listening(t *testing.T, holds func(int) bool) (conn *net.UnixConn, asked chan string, withdrawn chan struct{}) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	asked, withdrawn = make(chan string, 1), make(chan struct{})
+	a := &asks{dir: dir, put: func(ctx context.Context, question string) (link.Answer, error) {
+		asked <- question
+		if question == "Quick?" {
+			return link.Answer{Approved: true}, nil
+		}
+		<-ctx.Done()
+		close(withdrawn)
+		return link.Answer{}, ctx.Err()
+	}}
+	socket, stop, err := a.Listen(t.Context(), holds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn, asked, withdrawn
+}
+
+// A job cannot ask in another one's name: who connects is looked at.
+func TestAskOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says here who has connected")
+	}
+	for _, mine := range []bool{true, false} {
+		var looked atomic.Int64
+		conn, asked, _ := listening(t, func(pid int) bool { looked.Store(int64(pid)); return mine })
+		_, _ = fmt.Fprintln(conn, `{"question":"Quick?"}`) // who is turned away may not be read
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || strings.Contains(line, "none of the run") == mine || strings.Contains(line, "approved") != mine {
+			t.Errorf("mine %v: got %q, %v", mine, line, err)
+		}
+		if got := looked.Load(); got != int64(os.Getpid()) {
+			t.Errorf("process %d was looked at, %d has asked", got, os.Getpid())
+		}
+		if mine != (len(asked) > 0) {
+			t.Errorf("mine %v: %d questions were put", mine, len(asked))
+		}
+	}
+}
+
+// Who does not wait for the answer any more has withdrawn the question.
+func TestAskerGoesAway(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("elsewhere it shows when the answer is written")
+	}
+	conn, asked, withdrawn := listening(t, nil)
+	_, _ = fmt.Fprintln(conn, `{"question":"Still?"}`)
+	<-asked
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-withdrawn
+}
+
+// Who has only ended its half of a connection, as some programs do behind their one line, waits.
+func TestAskerSaysNoMore(t *testing.T) {
+	t.Parallel()
+	conn, asked, _ := listening(t, nil)
+	if _, err := fmt.Fprintln(conn, `{"question":"Quick?"}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-asked; got != "Quick?" {
+		t.Errorf("asked %q", got)
+	}
+	if reply, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(reply, "approved") {
+		t.Errorf("got %q, %v", reply, err)
 	}
 }

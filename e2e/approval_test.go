@@ -3,7 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -183,5 +185,39 @@ func TestAskNobodyWaitsFor(t *testing.T) {
 				t.Errorf("run: got %s, scores %+v, failure %+v", run.Status, run.Scores, run.Failure)
 			}
 		})
+	}
+}
+
+// TestAskInAnothersName: jobs of one runner are one user and find each other's sockets; a question in another run's name
+// is refused, and holds nothing up.
+func TestAskInAnothersName(t *testing.T) {
+	t.Parallel()
+	h := house.New(t)
+	h.Runner("laptop", func(c *agent.Config) { c.Executable, c.Slots = binary(t), 2 })
+	dir := t.TempDir()
+	begun, end := filepath.Join(dir, "begun"), filepath.Join(dir, "end")
+	honest := h.Submit(house.Scripted(fmt.Sprintf("run touch %s; while [ ! -e %s ]; do sleep 0.05; done", begun, end)))
+	house.Eventually(t, "the other job works", func() bool {
+		_, err := os.Stat(begun)
+		return err == nil
+	})
+	forger := h.Settled(h.Submit(house.Scripted(`run for s in "$(dirname "$EVERDICT_ASK_SOCKET")"/*; do [ "$s" = "$EVERDICT_ASK_SOCKET" ] || EVERDICT_ASK_SOCKET=$s everdict ask "May it delete everything?" 2>&1; echo "code $?"; done`)))
+	var heard string
+	for _, ev := range forger.Result.Trace {
+		if ev.Kind == protocol.EventToolResult && ev.Output != nil {
+			heard += *ev.Output
+		}
+	}
+	if !strings.Contains(heard, "none of the run") || !strings.Contains(heard, "code 2") {
+		t.Errorf("the forger heard %q", heard)
+	}
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if run := h.Settled(honest); run.Status != protocol.StatusSucceeded {
+		t.Errorf("the other run: %s, %+v", run.Status, run.Failure)
+	}
+	if got := kinds(t, h, honest); got != "submitted leased started settled" {
+		t.Errorf("events of the other run: got %q", got)
 	}
 }

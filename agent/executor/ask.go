@@ -17,8 +17,9 @@ import (
 // meanwhile is its own matter.
 type Asks interface {
 	// Listen takes questions on a unix socket of the host until stop is called,
-	// which withdraws those that wait for an answer.
-	Listen(ctx context.Context) (socket string, stop func(), err error)
+	// which withdraws those that wait for an answer. Who is not one of the attempt's
+	// processes, as holds says, may not ask; holds may be nil, when nobody can tell.
+	Listen(ctx context.Context, holds func(pid int) bool) (socket string, stop func(), err error)
 	// Answer takes one question, a line of JSON that a job wrote, and waits for its
 	// answer. It is for sandboxes whose commands cannot reach the host's sockets.
 	Answer(ctx context.Context, line []byte) protocol.AskReply
@@ -40,8 +41,12 @@ func (x *execution) listen(ctx context.Context) (socket string, stop func(contex
 			return socket, stop
 		}
 	case !x.in.Container:
+		var holds func(int) bool
+		if h, ok := x.bare.(sandbox.Holder); ok {
+			holds = h.Holds
+		}
 		var end func()
-		if socket, end, err = x.a.Asks.Listen(ctx); err == nil {
+		if socket, end, err = x.a.Asks.Listen(ctx, holds); err == nil {
 			return socket, func(context.Context) { end() }
 		}
 	}

@@ -24,7 +24,9 @@ type person struct {
 	asked []string
 }
 
-func (p *person) Listen(context.Context) (string, func(), error) { return "/host", func() {}, nil }
+func (p *person) Listen(context.Context, func(int) bool) (string, func(), error) {
+	return "/host", func() {}, nil
+}
 
 func (p *person) Answer(ctx context.Context, line []byte) protocol.AskReply {
 	p.mu.Lock()

@@ -98,8 +98,8 @@ func (x *execution) environ() []string {
 		}
 		return ok
 	})
-	if x.cfg.BinDir != "" {
-		path = x.cfg.BinDir + string(os.PathListSeparator) + path
+	if x.cfg.Program != "" {
+		path = filepath.Join(x.root, binDir) + string(os.PathListSeparator) + path
 	}
 	return append(env, "PATH="+path)
 }

@@ -51,8 +51,8 @@ type Config struct {
 	Graders grader.Registry
 	// WorkRoot holds a directory per attempt, PrivateRoot what no job may see.
 	WorkRoot, PrivateRoot string
-	// BinDir, if set, comes first on the PATH of every job outside of containers.
-	BinDir string
+	// Program, if set, is first on the PATH of every job outside of containers, as "everdict".
+	Program string
 	// Hide lists host paths that no job may see.
 	Hide []string
 	// Certificates are given to every job; the zero value gives none.
@@ -331,7 +331,7 @@ func (x *execution) mkdir() error {
 	if err := x.cfg.Certificates.lay(x.root); err != nil {
 		return fmt.Errorf("give the job its certificates: %w", err)
 	}
-	return nil
+	return x.layBin()
 }
 
 // lay makes the attempt's directory, unless it was reserved, and what is in it, and keeps it open: what it is, no job can

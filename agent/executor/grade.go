@@ -14,6 +14,10 @@ func (x *execution) grade(ctx context.Context) bool {
 	if f := x.result.Failure; ctx.Err() != nil || f != nil && (f.Stage == protocol.StageCollect || f.Class == protocol.ClassInfra) {
 		return false
 	}
+	if err := x.layBin(); err != nil {
+		x.failed(ctx, protocol.StageGrade, err)
+		return false
+	}
 	scores := x.cfg.Graders.Grade(ctx, grader.Input{
 		RunID:        x.a.Job.RunID,
 		Case:         &x.a.Job.Case,

@@ -198,6 +198,12 @@ type ComputeHandle interface {
 	Info() Info
 }
 
+// Holder is what a ComputeHandle may be beside: one whose commands are processes of the host, and that can tell which.
+type Holder interface {
+	// Holds reports whether a process of the host is one of the sandbox's.
+	Holds(pid int) bool
+}
+
 // Usage is what a sandbox consumed. Nil means that this machine cannot tell: unknown is never zero.
 type Usage struct {
 	CPU        *time.Duration // user and system time of all processes, ended ones included

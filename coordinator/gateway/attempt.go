@@ -244,6 +244,11 @@ func (g *Gateway) Ask(ctx context.Context, c *link.CoordinatorSession, q link.As
 		return link.Answer{}, err
 	}
 	a, err := g.cfg.Runs.Ask(ctx, ref(q.AttemptRef), g.holder(c), q.ID, q.Question)
+	if err != nil && errors.Is(context.Cause(ctx), link.ErrWithdrawn) {
+		if err := g.cfg.Runs.Withdraw(context.WithoutCancel(ctx), ref(q.AttemptRef), q.ID); err != nil {
+			g.log.Error("a question that nobody waits for could not be withdrawn", "run", q.Run, "err", err)
+		}
+	}
 	if st, other := standing(err); other != nil {
 		return link.Answer{}, other
 	} else if st == link.Stale {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -144,6 +145,43 @@ func TestP2_AnswersAreTheAskersOwn(t *testing.T) {
 	}
 	if got := <-answers; remote(got.err) != string(link.Stale) {
 		t.Errorf("after the end the job heard %+v", got)
+	}
+}
+
+// A question whose asker is gone suspends the run no longer; one of a runner that has
+// only lost its session does.
+func TestAnAskerGoesAway(t *testing.T) {
+	w := newWorld(t)
+	mac := w.pair("ann", "mac")
+	id := w.submit(mac.Runner.Target)
+	m := w.connect(mac)
+	held := m.begin("r1")
+	ask := func(ctx context.Context, id string) chan error {
+		answers := make(chan error, 1)
+		go func() {
+			_, err := m.Ask(ctx, link.Ask{AttemptRef: held, ID: id, Question: "May I?"})
+			answers <- err
+		}()
+		return answers
+	}
+	asks := func() bool { return strings.HasPrefix(w.story(id), "suspended") }
+	ctx, withdraw := context.WithCancel(w.ctx())
+	answers := ask(ctx, "q1")
+	w.until("the run is suspended", asks)
+	withdraw()
+	if err := <-answers; !errors.Is(err, context.Canceled) {
+		t.Errorf("the asker heard %v", err)
+	}
+	w.until("the run goes on", func() bool { return strings.HasPrefix(w.story(id), "running") })
+	answers = ask(w.ctx(), "q2")
+	w.until("the run is suspended again", asks)
+	m.Close(link.CloseReason{Code: link.CloseNormal})
+	if err := <-answers; err == nil {
+		t.Error("an asker without a session heard an answer")
+	}
+	w.connect(mac)
+	if !asks() {
+		t.Errorf("after the loss of a session the run tells %s", w.story(id))
 	}
 }
 

@@ -114,6 +114,29 @@ func (s *Service) decide(ctx context.Context, p auth.Principal, id string, d pro
 	return s.Get(ctx, p, id)
 }
 
+// Withdraw lets a job go on that was suspended with a question and does not wait for
+// the answer any more. Of any other job, and of one that asks something else by now,
+// it changes nothing.
+func (s *Service) Withdraw(ctx context.Context, ref lease.Ref, questionID string) error {
+	err := s.queue.Resume(ctx, ref.Job, lease.With(func(tx *sqlite.Tx, ev *lease.Event) error {
+		if ev.Attempt != ref.Attempt {
+			return errOtherQuestion
+		}
+		ev.Reason = "the job withdrew its question"
+		return s.cfg.Store.UpdateRun(tx, ev.Job, func(r *protocol.Run) error {
+			if r.Suspended == nil || r.Suspended.Kind != protocol.SuspendedAsk || r.Suspended.ID != questionID {
+				return errOtherQuestion
+			}
+			return nil
+		})
+	}))
+	var state *lease.StateError
+	if errors.As(err, &state) || errors.Is(err, errOtherQuestion) {
+		return nil
+	}
+	return err
+}
+
 // errAnswered undoes a suspension whose question was answered after Ask had
 // read the answers.
 var errAnswered = errors.New("run: the question has been answered")

@@ -101,6 +101,33 @@ func TestP4_Ask(t *testing.T) {
 			w.decide(l.Job, true, "")
 			w.ask(h, l.Ref, "q1", "May I?").heard(t, "back again", "q1", true, "bob")
 		},
+		"withdrawn": func(t *testing.T, w *world, h Holder, l lease.Lease) {
+			first, second := w.ask(h, l.Ref, "q1", "May I?"), w.ask(h, l.Ref, "q2", "Really?")
+			withdraw := func(ref lease.Ref, id string) {
+				t.Helper()
+				if err := w.s.Withdraw(t.Context(), ref, id); err != nil {
+					t.Errorf("withdraw %s: %v", id, err)
+				}
+				synctest.Wait()
+			}
+			second.leave()
+			withdraw(l.Ref, "q2") // it had not been put
+			w.tells(l.Job, "suspended attempt 1 ask q1: May I?", "1 active", "submitted, leased 1, started 1, suspended 1 (May I?)")
+			first.leave()
+			withdraw(l.Ref, "q1")
+			withdraw(l.Ref, "q1") // again
+			w.tells(l.Job, "running attempt 1", "1 active",
+				"submitted, leased 1, started 1, suspended 1 (May I?), resumed 1 (the job withdrew its question)")
+			third := w.ask(h, l.Ref, "q3", "And this?")
+			other := l.Ref
+			other.Attempt++
+			withdraw(other, "q3")
+			third.waits(t, "after another attempt's withdrawal")
+			w.decide(l.Job, true, "")
+			third.heard(t, "third", "q3", true, "bob")
+			w.finish(h, l.Ref, passed(true))
+			withdraw(l.Ref, "q3")
+		},
 		"open over a restart": func(t *testing.T, w *world, h Holder, l lease.Lease) {
 			w.ask(h, l.Ref, "q1", "May I?").leave()
 			synctest.Wait()

@@ -186,6 +186,9 @@ func TestAskWaitsForAPerson(t *testing.T) {
 		if q.ID == "never" {
 			came <- struct{}{}
 			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), ErrWithdrawn) {
+				t.Errorf("the handler is told %v", context.Cause(ctx))
+			}
 			gone <- struct{}{}
 			return Answer{}, ctx.Err()
 		}

@@ -30,7 +30,8 @@ type Handler interface {
 	GiveBack(ctx context.Context, s *CoordinatorSession, ref AttemptRef, why GiveBack) (Standing, error)
 	// Evidence opens the store for an attempt's evidence and says what is there already.
 	Evidence(ctx context.Context, s *CoordinatorSession, ref AttemptRef) (EvidenceSink, EvidenceReady, error)
-	// Ask waits for a person's answer. Asked again with the same id it is the same question.
+	// Ask waits for a person's answer. Asked again with the same id it is the same question. ErrWithdrawn is the cause of
+	// ctx when it will not be: the lost session of a runner that is going to ask again has another.
 	Ask(ctx context.Context, s *CoordinatorSession, q Ask) (Answer, error)
 	// Status and Drain bring the runner's own.
 	Status(ctx context.Context, s *CoordinatorSession, st Status)

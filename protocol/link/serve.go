@@ -52,13 +52,20 @@ func (st *stream) stand(s Standing, err error) {
 	_ = st.send(&standing{Standing: s})
 }
 
+// ErrWithdrawn is why the context of Handler.Ask ends when nobody waits for the answer any more, and the runner is there
+// to say so.
+var ErrWithdrawn = errors.New("link: the question was withdrawn")
+
 func (c *CoordinatorSession) serveAsk(st *stream, q *Ask) {
-	ctx, cancel := context.WithCancel(c.ctx)
-	defer cancel()
-	// The runner ends the stream when the job that asked is gone.
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	defer cancel(nil)
+	// The runner ends the stream when who asked is gone.
 	c.wg.Go(func() {
-		_, _ = st.read(time.Time{})
-		cancel()
+		_, err := st.read(time.Time{})
+		if errors.Is(err, errStreamEnd) {
+			err = ErrWithdrawn
+		}
+		cancel(err)
 	})
 	defer func() {
 		st.cut.Store(true)

@@ -65,8 +65,8 @@ func contains(list []string, s string) bool {
 // cgroup1 is one v1 hierarchy of a machine that has no v2 controller for it.
 type cgroup1 struct {
 	name string
-	home string // where the runner's own threads live
-	dir  string // <home>/everdict/<instance>
+	home *os.File // see openTasks; of the cgroup in which the runner's own threads live
+	dir  string   // <home>/everdict/<instance>
 }
 
 // newCgroup1 returns nil where the hierarchy cannot be used.
@@ -75,21 +75,35 @@ func newCgroup1(mounts []mount, own map[string]string, controller, instance stri
 	if err != nil {
 		return nil
 	}
-	g := &cgroup1{name: controller, home: home, dir: filepath.Join(home, "everdict", instance)}
+	g := &cgroup1{name: controller, dir: filepath.Join(home, "everdict", instance)}
 	if mkdirs(g.dir) != nil {
 		return nil
 	}
-	if unix.Access(filepath.Join(g.dir, "tasks"), unix.W_OK) != nil || unix.Access(filepath.Join(home, "tasks"), unix.W_OK) != nil {
+	g.home, err = openTasks(home)
+	if err == nil {
+		err = unix.Access(filepath.Join(g.dir, "tasks"), unix.W_OK)
+		if err != nil {
+			_ = g.home.Close()
+		}
+	}
+	if err != nil {
 		_ = os.Remove(g.dir)
 		return nil
 	}
 	return g
 }
 
+// openTasks opens the file by which threads are moved into a cgroup. The thread that starts commands cannot open it: it
+// sees the hierarchies read-only.
+func openTasks(dir string) (*os.File, error) {
+	return os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+}
+
 // cgroup1Dir is one attempt's cgroup in a v1 hierarchy.
 type cgroup1Dir struct {
 	group *cgroup1
 	dir   string
+	tasks *os.File // see openTasks
 }
 
 func (d cgroup1Dir) limit(value int64) error {

@@ -174,6 +174,9 @@ func (r *cgroupRoot) notes() []string {
 
 // close removes the instance's own directories; what is not empty stays for a sweep.
 func (r *cgroupRoot) close() {
+	for _, g := range r.v1 {
+		_ = g.home.Close()
+	}
 	for _, dir := range r.roots() {
 		_ = os.Remove(dir)
 		_ = os.Remove(filepath.Dir(dir))
@@ -202,9 +205,10 @@ func (r *cgroupRoot) newCgroup(attempt string, limits []sandbox.Limit) (*cgroup,
 		if g.name == "cpu" && !slices.ContainsFunc(limits, func(l sandbox.Limit) bool { return l.Name == "cpu" }) {
 			continue
 		}
-		dir := filepath.Join(g.dir, attempt)
-		if err = os.Mkdir(dir, 0o755); err == nil {
-			c.v1 = append(c.v1, cgroup1Dir{g, dir})
+		d := cgroup1Dir{group: g, dir: filepath.Join(g.dir, attempt)}
+		if err = os.Mkdir(d.dir, 0o755); err == nil {
+			d.tasks, err = openTasks(d.dir)
+			c.v1 = append(c.v1, d)
 		}
 	}
 	for _, l := range limits {
@@ -223,7 +227,7 @@ type cgroup struct {
 	root  *cgroupRoot
 	dir   string
 	v1    []cgroup1Dir
-	marks *tree // counts the sandbox among those whose orphans are collected
+	marks *tree // finds what has left the cgroup; its orphans are collected
 }
 
 func (c *cgroup) limit(l sandbox.Limit) error {
@@ -290,7 +294,12 @@ func (c *cgroup) thaw() error {
 	return err
 }
 
-func (c *cgroup) kill(ctx context.Context) error { return killCgroup(ctx, c.dir) }
+func (c *cgroup) kill(ctx context.Context) error {
+	if err := killCgroup(ctx, c.dir); err != nil {
+		return err
+	}
+	return c.marks.kill(ctx) // what has left the cgroup
+}
 
 // vacateWithin bounds vacate: an init that never collects must not hold a release.
 const vacateWithin = time.Second
@@ -379,6 +388,7 @@ func (c *cgroup) remove() error {
 	c.marks.forget()
 	errs := []error{removeCgroup(c.dir)}
 	for _, d := range c.v1 {
+		_ = d.tasks.Close() // of nil, or again: an error without meaning
 		errs = append(errs, removeCgroup(d.dir))
 	}
 	return errors.Join(errs...)
@@ -444,7 +454,7 @@ func (l *cgroupCell) attr(_ string, a *syscall.SysProcAttr) {
 func (l *cgroupCell) enter() error {
 	family.forks.RLock()
 	for _, d := range l.c.v1 {
-		if err := writeFile(filepath.Join(d.dir, "tasks"), strconv.Itoa(unix.Gettid())); err != nil {
+		if _, err := d.tasks.WriteString(strconv.Itoa(unix.Gettid())); err != nil {
 			return err
 		}
 		l.in++
@@ -456,7 +466,8 @@ func (l *cgroupCell) leave() error {
 	defer family.forks.RUnlock()
 	var errs []error
 	for _, d := range l.c.v1[:l.in] {
-		errs = append(errs, writeFile(filepath.Join(d.group.home, "tasks"), strconv.Itoa(unix.Gettid())))
+		_, err := d.group.home.WriteString(strconv.Itoa(unix.Gettid()))
+		errs = append(errs, err)
 	}
 	l.in = 0
 	return errors.Join(errs...)
@@ -465,6 +476,9 @@ func (l *cgroupCell) leave() error {
 func (l *cgroupCell) started(pid int) error {
 	l.closeFD()
 	l.mark.isMain(pid)
+	// It runs already, so this may come after a first fork. To hold it at its exec, as in a tree, would be worse: one that
+	// is frozen there does not stop for its tracer.
+	l.mark.brand(pid)
 	return nil
 }
 
@@ -494,7 +508,12 @@ func (l *cgroupCell) signal(sig syscall.Signal) error {
 	return errors.Join(append(errs, err)...)
 }
 
-func (l *cgroupCell) kill(ctx context.Context) error { return killCgroup(ctx, l.dir) }
+func (l *cgroupCell) kill(ctx context.Context) error {
+	if err := killCgroup(ctx, l.dir); err != nil {
+		return err
+	}
+	return l.mark.kill(ctx)
+}
 
 // ended removes the cgroup of a command that left nothing behind. Otherwise it stays for the handle's end.
 func (l *cgroupCell) ended(*os.ProcessState) {

@@ -41,7 +41,7 @@ func probe(cfg Config) (*machine, error) {
 	}
 	m := &machine{instance: instance, seq: &sequence, now: stopwatch.Now}
 	m.namespace, m.cfg = ns, cfg
-	m.spawners = newSpawners(func() masker { return newMask(cfg, m.roster) })
+	m.spawners = newSpawners(func() masker { return newMask(cfg, m.cgroup, m.roster) })
 	m.base = sandbox.Info{Driver: Name, ActsAsUser: true}
 	if userns.Inside() {
 		m.base.Notes = append(m.base.Notes, "commands run in a user namespace: sudo and others that change the user do not work in them (--hide-files=false)")

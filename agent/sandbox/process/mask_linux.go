@@ -25,6 +25,8 @@ type mountMask struct {
 	landlock func(what uintptr) (uintptr, unix.Errno)
 	paths    []string
 	covers   map[string]*placeCover // by path
+	cgroup   string                 // of the runner's commands, in the hierarchy of v2; empty: they have none
+	view     string                 // names the mount namespace; empty: there is no own
 	mounts   *os.File               // tells when the mounts have changed
 	first    *pidns.Init            // of the commands' PID namespace; nil: they have none
 
@@ -42,8 +44,11 @@ type placeCover struct {
 	device uint64 // what lies on the path: the device of its mask
 }
 
-func newMask(cfg Config, others *roster.Roster) masker {
+func newMask(cfg Config, cgroups *cgroupRoot, others *roster.Roster) masker {
 	m := &mountMask{covers: make(map[string]*placeCover), landlock: askLandlock, roster: others, workspaces: make(map[string]int)}
+	if cgroups != nil {
+		m.cgroup = cgroups.dir
+	}
 	if cfg.noLandlock {
 		m.landlock = func(uintptr) (uintptr, unix.Errno) { return 0, unix.ENOSYS }
 	}
@@ -69,6 +74,10 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 			return cover{}, fmt.Errorf("make mounts private: %w", err)
 		} else if m.mounts, err = openTable(mountinfo, unix.O_RDONLY); err != nil {
 			return cover{}, err
+		} else if m.view, err = ownView(); err != nil {
+			return cover{}, err
+		} else {
+			family.sees(m.view, true)
 		}
 	}
 	bare := func(path, reason string) {
@@ -91,6 +100,13 @@ func (m *mountMask) setup(hide []string) (c cover, err error) {
 	}
 	for _, err := range m.look() {
 		c.notes = append(c.notes, err.Error())
+	}
+	all, err := readMounts()
+	if err != nil {
+		return cover{}, err
+	}
+	if err := m.holdCgroups(all); err != nil {
+		c.notes = append(c.notes, "a job can leave its cgroup, and with it its limits: "+err.Error())
 	}
 	apart := true // from all outside of its user namespace
 	var lacks error
@@ -263,8 +279,63 @@ func (m *mountMask) follow() error {
 				return err
 			}
 		}
+		_ = m.holdCgroups(all) // as good as possible: who leaves is found at the end
 	}
 	return nil
+}
+
+// holdCgroups keeps all that the thread starts in its cgroup. The hierarchies are read-only, so that nothing moves itself
+// elsewhere. To start a process elsewhere takes no more than the directory of a cgroup of v2: of those it sees this
+// runner's alone, where it is used to find them, because programs ask there what they may use.
+func (m *mountMask) holdCgroups(all []mount) (err error) {
+	for _, c := range all {
+		var sys unix.Statfs_t
+		if c.kind != "cgroup" && c.kind != "cgroup2" || slices.Contains(c.flags, "ro") || unix.Statfs(c.point, &sys) != nil ||
+			sys.Type != unix.CGROUP_SUPER_MAGIC && sys.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue // covered by something else, or out of reach
+		}
+		var failed error
+		_, shows := below(c.point, m.cgroup)
+		switch {
+		case c.kind == "cgroup" || m.cgroup == "":
+			failed = readOnly(unix.AT_FDCWD, c.point, 0)
+		case shows:
+			failed = showOnly(c.point, m.cgroup)
+		default:
+			failed = mask(c.point)
+		}
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("hold %s: %w", c.point, failed))
+		}
+	}
+	return err
+}
+
+// readOnly makes a mount so, and leaves everything else of it (Linux 5.12).
+func readOnly(dir int, path string, flags uint) error {
+	return unix.MountSetattr(dir, path, flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// showOnly covers a mount but for one directory in it, which is shown read-only at its own path.
+func showOnly(point, dir string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := readOnly(tree, "", unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	if err := unix.Mount("everdict", point, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755,size=64k"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return err
+	}
+	return readOnly(unix.AT_FDCWD, point, 0)
 }
 
 // changed reports whether the mounts have changed since it was asked last, or the file was opened.
@@ -293,6 +364,7 @@ func (m *mountMask) close() {
 	for _, c := range m.covers {
 		c.place.close()
 	}
+	family.sees(m.view, false)
 	_ = m.mounts.Close() // of nil: an error without meaning
 }
 

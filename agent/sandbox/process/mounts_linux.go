@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -39,6 +40,20 @@ func readMounts() ([]mount, error) {
 		}
 	}
 	return out, nil
+}
+
+// ownView names the calling thread's mount namespace, as /proc/PID/ns/mnt does.
+func ownView() (string, error) {
+	var name [64]byte
+	dir, err := table()
+	if err != nil {
+		return "", err
+	}
+	n, err := unix.Readlinkat(dir, "thread-self/ns/mnt", name[:])
+	if err != nil {
+		return "", fmt.Errorf("name the mount namespace: %w", err)
+	}
+	return string(name[:n]), nil
 }
 
 // unescape undoes mountinfo's octal escapes of blanks.

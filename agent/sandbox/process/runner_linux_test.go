@@ -40,6 +40,9 @@ func init() {
 	case "pry":
 		pryOpen(os.Args[1:])
 		os.Exit(0)
+	case "start elsewhere":
+		startElsewhere()
+		os.Exit(0)
 	case "through others":
 		openThroughOthers(os.Getenv("EVERDICT_TEST_FILE"))
 		os.Exit(0)

@@ -23,7 +23,8 @@ import (
 // treeRoot recognises the processes of sandboxes by what they inherit. Orphans of a subreaper become its children,
 // so everything that a command ever started descends from this process; whose it is, is told by descent from a
 // main process, by the marker in the environment, or by an odd limit on message queues, which survives a cleaned
-// environment, a new session and a change of user.
+// environment, a new session and a change of user. A job that has lowered its limit, too, is told from what this
+// process starts for itself by just that, and belongs to the sandbox that lived when it was started: see stray.
 //
 // There is one for the whole process, because orphans come to the process, not to a driver.
 type treeRoot struct {
@@ -34,14 +35,16 @@ type treeRoot struct {
 	mu    sync.Mutex
 	bySeq map[uint64]*mark
 	byPID map[int]*mark            // main processes that have not been waited for
-	users int                      // living sandboxes
+	trees map[*tree]struct{}       // of living sandboxes
 	inits map[*pidns.Init]struct{} // of the PID namespaces in which commands are, whose orphans come to those
+	views map[string]struct{}      // the mount namespaces in which commands are
 	stop  chan struct{}            // ends the loop that reaps while there are sandboxes
 	done  chan struct{}
 }
 
 // family is this process's.
-var family = &treeRoot{bySeq: make(map[uint64]*mark), byPID: make(map[int]*mark), inits: make(map[*pidns.Init]struct{})}
+var family = &treeRoot{bySeq: make(map[uint64]*mark), byPID: make(map[int]*mark), trees: make(map[*tree]struct{}),
+	inits: make(map[*pidns.Init]struct{}), views: make(map[string]struct{})}
 
 // becomeReaper makes the orphans of this process's descendants its children. It is the process's property, for good.
 func becomeReaper() error {
@@ -57,25 +60,25 @@ type mark struct {
 	tree *tree
 	seq  uint64
 	pid  int    // of the main process; 0 when there is none any more
-	rlim uint64 // value of the soft limit on message queues; 0 when it could not be set
+	rlim uint64 // value of the limit on message queues; 0 when it could not be set
 }
 
 // queueLimit is the kernel's default for RLIMIT_MSGQUEUE, in bytes: marks lie in the upper half of it, or of what
 // this process may have, where a program hardly feels them.
 const queueLimit = 819200
 
-// ownQueue is this process's limit, which its other children inherit.
+// ownQueue is this process's hard limit, which its other children inherit; 0 where there can be no marks.
 var ownQueue = sync.OnceValue(func() uint64 {
 	var own unix.Rlimit
 	if unix.Prlimit(0, unix.RLIMIT_MSGQUEUE, nil, &own) != nil || own.Max < queueLimit/4 {
 		return 0
 	}
-	return min(own.Max, queueLimit)
+	return own.Max
 })
 
 // queueValue is the mark of command seq, 0 where there can be none.
 func queueValue(seq uint64) uint64 {
-	top := ownQueue()
+	top := min(ownQueue(), queueLimit)
 	if top == 0 {
 		return 0
 	}
@@ -117,8 +120,16 @@ type member struct {
 	mark *mark
 }
 
-// scan returns every process that belongs to a sandbox of this process and has not ended. A process whose parent is
-// not in the table was orphaned while that was read, and is judged by its marks.
+// lineage says how a process came to where the scan finds it.
+type lineage int
+
+const (
+	foreign lineage = iota // below a process of this one's own, such as git: another runner's jobs may be there
+	handed                 // a child of this process, forked or an orphan
+	job                    // started by a job
+)
+
+// scan returns every process that belongs to a sandbox of this process and has not ended.
 func (r *treeRoot) scan() ([]member, error) {
 	all, err := procs()
 	if err != nil {
@@ -126,11 +137,19 @@ func (r *treeRoot) scan() ([]member, error) {
 	}
 	self := os.Getpid()
 	seen := make(map[int]bool, len(all))
-	children := make(map[int][]proc, len(all))
 	for _, p := range all {
 		seen[p.pid] = true
-		children[p.ppid] = append(children[p.ppid], p)
 	}
+	children := make(map[int][]proc, len(all))
+	for i, p := range all {
+		if p.ppid != 0 && !seen[p.ppid] { // orphaned while the table was read: it has another parent by now
+			if now, ok := statProc(p.pid); ok && now.start == p.start {
+				all[i] = now
+			}
+		}
+		children[all[i].ppid] = append(children[all[i].ppid], all[i])
+	}
+	inits := r.initPIDs()
 	var out []member
 	var add func(p proc, k *mark)
 	add = func(p proc, k *mark) {
@@ -141,28 +160,58 @@ func (r *treeRoot) scan() ([]member, error) {
 			add(c, k)
 		}
 	}
-	// A process without an owner may be one of the runner's own (git, docker), or one of ours that ended while its
-	// marks were being looked for: what it started is judged for itself.
-	var judge func(p proc)
-	judge = func(p proc) {
-		if k := r.owner(p); k != nil {
+	var judge func(p proc, as lineage)
+	judge = func(p proc, as lineage) {
+		k, as := r.whose(p, as, inits)
+		if k != nil {
 			add(p, k)
 			return
 		}
+		// It may be one of the runner's own, or one of ours that ended while its marks were being looked for: what it
+		// started is judged for itself.
+		if now, ok := statProc(p.pid); as == handed && ok && !now.dead() && now.start == p.start {
+			as = foreign
+		}
+		if inits[p.pid] {
+			as = job
+		}
 		for _, c := range children[p.pid] {
-			judge(c)
+			judge(c, as)
 		}
 	}
 	for _, p := range all {
 		if p.ppid == self || p.ppid != 0 && !seen[p.ppid] {
-			judge(p)
+			judge(p, handed)
 		}
 	}
 	return out, nil
 }
 
-// owner finds the command of a child or orphan of this process.
-func (r *treeRoot) owner(p proc) *mark {
+// initPIDs are the first processes of PID namespaces: commands are born below them, and are no jobs themselves.
+func (r *treeRoot) initPIDs() map[int]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[int]bool, len(r.inits))
+	for i := range r.inits {
+		out[i.Pid()] = true
+	}
+	return out
+}
+
+// whose finds the command or at least the sandbox of a process, and whether it is a job's.
+func (r *treeRoot) whose(p proc, as lineage, inits map[int]bool) (*mark, lineage) {
+	k := r.owner(p, as)
+	if as == handed && k == nil && !inits[p.pid] && r.strange(p.pid) {
+		as = job
+	}
+	if as == job && k == nil {
+		k = r.stray(p)
+	}
+	return k, as
+}
+
+// owner finds the command to which a process belongs by what it carries.
+func (r *treeRoot) owner(p proc, as lineage) *mark {
 	r.mu.Lock()
 	k := r.byPID[p.pid]
 	r.mu.Unlock()
@@ -181,11 +230,58 @@ func (r *treeRoot) owner(p proc) *mark {
 		}
 		return nil // another instance's, which may be a runner inside a sandbox of ours
 	}
+	if as == foreign {
+		return nil // all runners give the same limits
+	}
 	v, ok := queueMark(p.pid)
 	if !ok {
 		return nil
 	}
 	return r.marked(v)
+}
+
+// strange reports whether a child of this process was started by a command of a sandbox, and not by what this process
+// starts for itself: that has this one's limit on message queues, and none of the commands' views of the mounts. A job
+// can lower its limit; only one of root's can put it back.
+func (r *treeRoot) strange(pid int) bool {
+	if remarked(pid) {
+		return true
+	}
+	view, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
+	if err != nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.views[view]
+	return ok
+}
+
+// remarked reports whether a process has another limit on message queues than this one.
+func remarked(pid int) bool {
+	v, ok := queueMark(pid)
+	var own unix.Rlimit
+	return ok && ownQueue() != 0 && v != ownQueue() && // which somebody may have changed meanwhile
+		unix.Prlimit(0, unix.RLIMIT_MSGQUEUE, nil, &own) == nil && v != own.Max
+}
+
+// stray finds the sandbox of a process that a job has started, where nothing says which: the only one of those that live
+// which did so at the process's start. Where several did, none: it might be a neighbour's. So it ends with the last of
+// them.
+func (r *treeRoot) stray(p proc) *mark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var only *mark
+	for t := range r.trees {
+		switch {
+		case t.born > p.start:
+		case only != nil:
+			return nil
+		default:
+			only = t.strays
+		}
+	}
+	return only
 }
 
 // marked finds the command that was given a limit.
@@ -200,7 +296,7 @@ func (r *treeRoot) marked(v uint64) *mark {
 	return nil
 }
 
-// queueMark reads the soft limit on message queues of another process; zombies still have it.
+// queueMark reads the hard limit on message queues of another process; zombies still have it.
 func queueMark(pid int) (uint64, bool) {
 	var buf [2048]byte
 	n := readSmall("/proc/"+strconv.Itoa(pid)+"/limits", buf[:])
@@ -209,10 +305,13 @@ func queueMark(pid int) (uint64, bool) {
 		return 0, false
 	}
 	f := strings.Fields(rest)
-	if len(f) == 0 {
+	if len(f) < 2 {
 		return 0, false
 	}
-	v, err := strconv.ParseUint(f[0], 10, 64)
+	if f[1] == "unlimited" {
+		return unix.RLIM_INFINITY, true
+	}
+	v, err := strconv.ParseUint(f[1], 10, 64)
 	return v, err == nil
 }
 
@@ -249,7 +348,7 @@ func (r *treeRoot) reapChildren() {
 			if err != nil {
 				continue
 			}
-			if p, ok := statProc(pid); !ok || !p.dead() || !inOurCgroup(pid) && !branded(pid) {
+			if p, ok := statProc(pid); !ok || !p.dead() || !inOurCgroup(pid) && !remarked(pid) {
 				continue
 			}
 			v, _ := queueMark(pid)
@@ -270,13 +369,6 @@ func (r *treeRoot) reapChildren() {
 	}
 }
 
-// branded reports whether a process has a limit that only commands of sandboxes are given.
-func branded(pid int) bool {
-	v, ok := queueMark(pid)
-	top := ownQueue()
-	return ok && v < top && v >= top-1-top/2
-}
-
 // inOurCgroup reports whether a process lives, or died, in a cgroup of this process.
 func inOurCgroup(pid int) bool {
 	var buf [4096]byte
@@ -295,25 +387,47 @@ func (r *treeRoot) adopts(i *pidns.Init, yes bool) {
 	}
 }
 
+// sees says that commands are in a mount namespace, or that they are not any more.
+func (r *treeRoot) sees(view string, yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if yes {
+		r.views[view] = struct{}{}
+	} else {
+		delete(r.views, view)
+	}
+}
+
 func (r *treeRoot) newTree(instance string) *tree {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.users++
-	if r.users == 1 {
+	t := &tree{root: r, instance: instance, stopped: make(map[int]uint64), born: bootTicks()}
+	t.strays = &mark{root: r, tree: t}
+	r.trees[t] = struct{}{}
+	if len(r.trees) == 1 {
 		r.stop, r.done = make(chan struct{}), make(chan struct{})
 		go r.keepReaping(r.stop, r.done)
 	}
-	return &tree{root: r, instance: instance, stopped: make(map[int]uint64)}
+	return t
 }
 
-// tree encloses one sandbox where there is no cgroup.
+// bootTicks is the present as proc.start has it. 100 ticks per second are part of Linux's interface to programs.
+func bootTicks() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
+	return uint64(now.Sec)*100 + uint64(now.Nsec)/1e7
+}
+
+// tree encloses one sandbox where there is no cgroup; where there is one, it finds who has left that.
 type tree struct {
 	root     *treeRoot
 	instance string
 	cpu      atomic.Int64 // nanoseconds of the processes that were waited for
 
-	stopped   map[int]uint64 // what freeze stopped: pid and start; guarded by the handle's gate
-	forgotten bool
+	born   uint64 // clock ticks since boot
+	strays *mark  // of what is this sandbox's because it can be no other's
+
+	stopped map[int]uint64 // what freeze stopped: pid and start; guarded by the handle's gate
 }
 
 func (t *tree) newMark(seq uint64) *mark {
@@ -330,19 +444,18 @@ func (t *tree) newCell(seq uint64) (cell, error) { return &treeCell{mark: t.newM
 func (t *tree) forget() {
 	r := t.root
 	r.mu.Lock()
-	if t.forgotten {
+	if _, lives := r.trees[t]; !lives {
 		r.mu.Unlock()
 		return
 	}
-	t.forgotten = true
+	delete(r.trees, t)
 	for seq, k := range r.bySeq {
 		if k.tree == t {
 			delete(r.bySeq, seq)
 		}
 	}
-	r.users--
 	stop, done := r.stop, r.done
-	if r.users > 0 {
+	if len(r.trees) > 0 {
 		stop = nil
 	} else {
 		r.stop, r.done = nil, nil
@@ -487,8 +600,7 @@ func (t *tree) usage(u *sandbox.Usage) {
 	u.CPU = &cpu
 }
 
-// threadsOf reads how many threads a process has and how much CPU they have used. 100 ticks per second are part of
-// Linux's interface to programs.
+// threadsOf reads how many threads a process has and how much CPU they have used: see bootTicks.
 func threadsOf(pid int) (threads int64, cpu time.Duration) {
 	b := readString("/proc/" + strconv.Itoa(pid) + "/stat")
 	f := strings.Fields(b[strings.LastIndexByte(b, ')')+1:])
@@ -555,19 +667,22 @@ func (l *treeCell) started(pid int) error {
 	return nil
 }
 
-func (l *treeCell) mine(k *mark) bool { return k == l.mark }
+func (k *mark) mine(other *mark) bool { return k == other }
 
-func (l *treeCell) signal(sig syscall.Signal) error {
-	_, denied, err := l.mark.root.signalAll(l.mine, sig, func(proc) bool { return true })
-	return errors.Join(denied, err)
-}
-
-func (l *treeCell) kill(ctx context.Context) error {
-	if err := l.mark.root.killAll(ctx, l.mine); err != nil {
+// kill ends every process of the command.
+func (k *mark) kill(ctx context.Context) error {
+	if err := k.root.killAll(ctx, k.mine); err != nil {
 		return fmt.Errorf("end the tree: %w", err)
 	}
 	return nil
 }
+
+func (l *treeCell) signal(sig syscall.Signal) error {
+	_, denied, err := l.mark.root.signalAll(l.mark.mine, sig, func(proc) bool { return true })
+	return errors.Join(denied, err)
+}
+
+func (l *treeCell) kill(ctx context.Context) error { return l.mark.kill(ctx) }
 
 func (l *treeCell) ended(state *os.ProcessState) {
 	l.mark.ended()
