@@ -240,9 +240,9 @@ func (o *owner) unplace(tx *sqlite.Tx, l *lane, r *row, e entry, u Unplaced, hoo
 		return Disposition{State: Settled, Outcome: ev.Outcome}, nil
 	}
 	state, retryAt := Queued, o.retryAt(&e)
-	ev.State, ev.Deadline = Queued, at(e.deadlineAt)
+	ev.State, ev.Deadline = Queued, o.at(e.deadlineAt)
 	if retryAt > 0 {
-		state, ev.RetryAt = delayed, at(retryAt)
+		state, ev.RetryAt = delayed, o.at(retryAt)
 	}
 	err := o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {
 		if _, err := tx.Exec(updateAttempt, e.attempt, r.seq); err != nil {

@@ -92,9 +92,9 @@ func (o *owner) insert(tx *sqlite.Tx, j *Job, hook Hook) (*lane, entry, error) {
 		key = l.key
 	}
 	ev := Event{Kind: JobEnqueued, Job: j.ID, Workspace: j.Workspace, Pool: j.Pool, Class: j.Class, State: state,
-		Reason: j.Parked, At: at(now)}
+		Reason: j.Parked, At: o.at(now)}
 	if state == Queued {
-		ev.Deadline = at(e.deadlineAt)
+		ev.Deadline = o.at(e.deadlineAt)
 	}
 	var id int64
 	err := o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {

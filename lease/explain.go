@@ -119,9 +119,9 @@ func (o *owner) explain(tx *sqlite.Tx, job string) (Explanation, error) {
 		return x, nil
 	}
 	x.Runner = "" // of the attempt before
-	x.Deadline = at(r.deadlineAt)
+	x.Deadline = o.at(r.deadlineAt)
 	if r.delayed {
-		x.Why, x.RetryAt = WhyRetry, at(r.retryAt)
+		x.Why, x.RetryAt = WhyRetry, o.at(r.retryAt)
 		x.Sentence = because(fmt.Sprintf("retries at %s after", x.RetryAt.Format(time.RFC3339)), r.reason)
 		return x, nil
 	}
@@ -150,17 +150,17 @@ func (o *owner) explainLive(x *Explanation, l *live) {
 	switch {
 	case l.fenced:
 		x.Why, x.Sentence = WhyFenced, fmt.Sprintf("runner %s, which has attempt %d, was revoked; the attempt is given up at %s",
-			x.Runner, x.Attempt, at(l.due()).Format(time.RFC3339))
+			x.Runner, x.Attempt, o.at(l.due()).Format(time.RFC3339))
 	case l.stop != OutcomeNone:
 		x.Why, x.Sentence = WhyStopping, because(fmt.Sprintf("runner %s has been asked to stop attempt %d", x.Runner, x.Attempt), l.reason)
 	case l.held:
 		x.Why, x.Sentence = WhyParked, because(fmt.Sprintf("parked on runner %s", x.Runner), l.reason)
 	case !l.started:
 		x.Why, x.Sentence = WhyStarting, fmt.Sprintf("leased to runner %s as attempt %d, which must acknowledge the start by %s",
-			x.Runner, x.Attempt, at(l.startBy).Format(time.RFC3339))
+			x.Runner, x.Attempt, o.at(l.startBy).Format(time.RFC3339))
 	case !o.online(l.runner, o.now()):
 		x.Why, x.Sentence = WhyAway, fmt.Sprintf("runner %s, which has attempt %d, is not connected; the attempt is given up at %s",
-			x.Runner, x.Attempt, at(l.deadline).Format(time.RFC3339))
+			x.Runner, x.Attempt, o.at(l.deadline).Format(time.RFC3339))
 	default:
 		x.Why, x.Sentence = WhyRunning, fmt.Sprintf("attempt %d runs on runner %s", x.Attempt, x.Runner)
 	}

@@ -247,7 +247,7 @@ func (o *owner) lease(l *live, now int64) Lease {
 	out := Lease{
 		Ref:    Ref{Job: l.id, Attempt: l.attempt, Token: l.token},
 		Runner: l.runner.ID, Workspace: l.lane.key.workspace, Pool: l.lane.key.pool, Class: l.lane.key.class,
-		TTL: max(0, dur(l.deadline-now)), Deadline: at(l.deadline), Started: l.started, Parked: l.held, Stop: l.stop,
+		TTL: max(0, dur(l.deadline-now)), Deadline: o.at(l.deadline), Started: l.started, Parked: l.held, Stop: l.stop,
 	}
 	if !l.started {
 		out.StartWithin = max(time.Millisecond, dur(l.startBy-now)) // 0 would say that it was acknowledged

@@ -363,7 +363,7 @@ func (o *owner) touchHome(h *home) {
 // event starts the description of a change of a job.
 func (o *owner) event(k Kind, ln *lane, e *entry) Event {
 	return Event{Kind: k, Job: e.id, Workspace: ln.key.workspace, Pool: ln.key.pool, Class: ln.key.class, Attempt: e.attempt,
-		Failures: e.failures, MaxAttempts: e.maxAttempts, Unstarted: e.unstarted, MaxUnstarted: o.cfg.MaxUnstarted, At: at(o.now())}
+		Failures: e.failures, MaxAttempts: e.maxAttempts, Unstarted: e.unstarted, MaxUnstarted: o.cfg.MaxUnstarted, At: o.at(o.now())}
 }
 
 func (o *owner) liveEvent(k Kind, l *live) Event {
@@ -401,7 +401,12 @@ func (o *owner) change(tx *sqlite.Tx, ev *Event, hook Hook, write func(*sqlite.T
 	return err
 }
 
-func at(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+// at is a moment of now's clock as the wall clock has it: that may have been set since, and goes on while the machine
+// sleeps. What people read is of one clock so, theirs.
+func (o *owner) at(ns int64) time.Time {
+	wall := o.cfg.Now()
+	return time.Unix(0, ns+wall.UnixNano()-o.base.UnixNano()-int64(wall.Sub(o.base))).UTC()
+}
 
 // leaseHeap orders leases by wake. Renewals only move due, not wake: a lease that comes up early is put back.
 type leaseHeap []*live

@@ -214,7 +214,7 @@ func (o *owner) tellOne(tx *sqlite.Tx, l *live) error {
 		return err
 	}
 	ev := o.liveEvent(JobFenced, l)
-	ev.Cause, ev.Deadline = CauseFenced, at(l.due())
+	ev.Cause, ev.Deadline = CauseFenced, o.at(l.due())
 	if l.held {
 		ev.Reason = l.reason
 	}
@@ -254,10 +254,10 @@ func (q *Queue) Runners(ctx context.Context) ([]RunnerStatus, error) {
 			s := RunnerStatus{Runner: r.Runner, Online: q.owner.online(r, now), Leases: len(r.live), Waiting: len(r.waiting)}
 			s.Serves, s.Capabilities = slices.Clone(r.Serves), slices.Clone(r.Capabilities)
 			if r.degraded != 0 {
-				s.Degraded = at(r.degraded)
+				s.Degraded = q.owner.at(r.degraded)
 			}
 			if r.contact != never {
-				s.LastContact = at(r.contact)
+				s.LastContact = q.owner.at(r.contact)
 			}
 			all = append(all, s)
 		}

@@ -184,9 +184,9 @@ func (o *owner) requeue(tx *sqlite.Tx, l *live, e entry, rel release, hook Hook)
 		}
 	}
 	ev := o.liveEvent(JobRequeued, l)
-	ev.State, ev.Failures, ev.Unstarted, ev.Cause, ev.Reason, ev.Deadline = Queued, e.failures, e.unstarted, rel.cause, rel.reason, at(e.deadlineAt)
+	ev.State, ev.Failures, ev.Unstarted, ev.Cause, ev.Reason, ev.Deadline = Queued, e.failures, e.unstarted, rel.cause, rel.reason, o.at(e.deadlineAt)
 	if retryAt > 0 {
-		ev.RetryAt = at(retryAt)
+		ev.RetryAt = o.at(retryAt)
 	}
 	err := o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {
 		_, err := tx.Exec(updateRequeued, int64(state), retryAt, e.deadlineAt, e.failures, e.unstarted, rel.reason, e.seq)

@@ -128,9 +128,9 @@ func (q *Queue) Get(ctx context.Context, job string) (Status, error) {
 		s = Status{Job: r.id, Workspace: k.workspace, Pool: k.pool, Class: k.class, State: r.state, Attempt: r.attempt,
 			Failures: r.failures, MaxAttempts: r.maxAttempts, Runner: r.runner, Started: r.startedAt != 0,
 			Parked: r.state == Parked || (r.state == Leased && r.held), Stop: r.stop, Outcome: r.outcome, Reason: r.reason,
-			Enqueued: at(r.enqueuedAt)}
+			Enqueued: q.owner.at(r.enqueuedAt)}
 		if r.state == Queued {
-			s.Deadline = at(r.deadlineAt)
+			s.Deadline = q.owner.at(r.deadlineAt)
 		}
 		return nil
 	})

@@ -161,7 +161,7 @@ func (q *Queue) Resume(ctx context.Context, job string, opts ...Option) error {
 		e := r.entry
 		e.deadlineAt = o.deadlineOf(&e)
 		ev := o.event(JobResumed, l, &e)
-		ev.State, ev.Deadline = Queued, at(e.deadlineAt)
+		ev.State, ev.Deadline = Queued, o.at(e.deadlineAt)
 		err = o.change(tx, &ev, hook, func(tx *sqlite.Tx) error {
 			_, err := tx.Exec(updateResumed, e.deadlineAt, e.seq)
 			return err

@@ -42,11 +42,11 @@ func (q *Queue) Waits(ctx context.Context, workspace string, n int) ([]Waits, er
 			if head == nil {
 				continue
 			}
-			x := Explanation{Job: head.id, State: Queued, Deadline: at(head.deadlineAt), Attempt: head.attempt}
+			x := Explanation{Job: head.id, State: Queued, Deadline: o.at(head.deadlineAt), Attempt: head.attempt}
 			if err := o.explainQueued(tx, &x, l, head.seq); err != nil {
 				return err
 			}
-			all = append(all, Waits{Pool: k.pool, Count: l.queued, First: x, Since: at(head.enqueuedAt)})
+			all = append(all, Waits{Pool: k.pool, Count: l.queued, First: x, Since: o.at(head.enqueuedAt)})
 		}
 		return nil
 	})
