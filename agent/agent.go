@@ -181,6 +181,7 @@ type Runner struct {
 	degraded string
 	gaveBack int
 	taken    int
+	listed   int // how many were ever in active
 	// arriving is how many offers are on their way into active, or are being given back.
 	arriving  int
 	suspended bool // see hold
@@ -369,6 +370,7 @@ func (r *Runner) open(ctx context.Context) error {
 	if r.unlockWork, err = lockWorkDir(r.cfg.WorkDir); err != nil {
 		return errors.Join(err, out.Close())
 	}
+	left := out.Finished() // not what is reported as lost: those runs are given back at once
 	for _, spool := range out.Unfinished() {
 		if err := r.reportLost(spool); err != nil {
 			r.log.Error("lost attempt could not be reported", "attempt", spool.Attempt(), "err", err)
@@ -403,6 +405,7 @@ func (r *Runner) open(ctx context.Context) error {
 		Keep:         r.cfg.Keep,
 		Log:          r.log,
 	})
+	r.takeUp(left)
 	return nil
 }
 

@@ -37,6 +37,8 @@ type attempt struct {
 	finished bool
 	// over is guarded by Runner.mu: nobody works on it any more.
 	over bool
+	// number is guarded by Runner.mu: later ones have higher ones.
+	number int
 	// tail is the end of its log; nil where nobody observes the runner.
 	tail *log.Tail
 }
@@ -117,13 +119,44 @@ func (r *Runner) attempt(ref link.AttemptRef, f freezing) (*attempt, error) {
 	return a, nil
 }
 
+// takeUp makes results that an earlier life of this runner has left in the outbox attempts
+// of this one, which nobody works on: their leases are named and renewed until the
+// coordinator has them, so that it does not give the runs away meanwhile (P5).
+func (r *Runner) takeUp(left []*outbox.Spool) {
+	for _, spool := range left {
+		of := spool.Attempt()
+		if of.Coordinator != r.cfg.URL || !protocol.ValidRunName(of.Job) {
+			continue // nobody there knows its lease
+		}
+		a := &attempt{
+			r: r, spool: spool, log: r.log.With("run", of.Run, "epoch", of.Epoch),
+			ref:  link.AttemptRef{Run: of.Run, Job: of.Job, Epoch: of.Epoch, Token: link.Secret(of.Token)},
+			stop: func(error) {}, finished: true, over: true,
+		}
+		a.tenure = newTenure(a.ref, never, a.stop, a.log)
+		close(a.tenure.over)
+		r.mu.Lock()
+		r.enlist(a)
+		r.mu.Unlock()
+		a.log.Info("a result of an earlier start waits for the coordinator")
+		go a.delivered()
+	}
+}
+
+// enlist puts an attempt among those that this runner has. The caller has the mutex.
+func (r *Runner) enlist(a *attempt) {
+	r.listed++
+	a.number = r.listed
+	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
+}
+
 // admit makes an attempt one of those that this runner has: from here on it is begun, and
 // whoever stops them stops it. The caller has the mutex, and calls start next.
 func (r *Runner) admit(a *attempt) context.Context {
 	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.stop, a.tenure.stop = stop, stop
-	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
+	r.enlist(a)
 	r.taken++
 	r.attempts.Add(1)
 	return ctx

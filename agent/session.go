@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -300,7 +301,8 @@ func (r *Runner) judge(asked time.Time, verdicts []link.LeaseVerdict) {
 	}
 }
 
-// held lists the attempts that this runner holds.
+// held lists the attempts that this runner holds: those that are worked on, then those
+// whose results wait, the newest first. No message takes more than link.MaxLeases.
 func (r *Runner) held(offsets bool) []link.HeldLease {
 	acked := map[string]map[string]int64{}
 	if offsets {
@@ -310,9 +312,22 @@ func (r *Runner) held(offsets bool) []link.HeldLease {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := make([]link.HeldLease, 0, len(r.active))
-	for name, a := range r.active {
-		l := link.HeldLease{AttemptRef: a.ref, Started: true, Finished: a.finished, Offsets: acked[name]}
+	all := slices.SortedFunc(maps.Values(r.active), func(a, b *attempt) int {
+		if a.finished != b.finished {
+			if a.finished {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b.number, a.number)
+	})
+	all = all[:min(len(all), link.MaxLeases)]
+	held := make([]link.HeldLease, 0, len(all))
+	for _, a := range all {
+		l := link.HeldLease{AttemptRef: a.ref, Started: true, Finished: a.finished}
+		if !a.finished {
+			l.Offsets = acked[attemptName(a.ref.Run, a.ref.Epoch)]
+		}
 		held = append(held, l)
 	}
 	return held

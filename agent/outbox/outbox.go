@@ -157,6 +157,14 @@ func (o *Outbox) Unfinished() []*Spool {
 	return slices.Clone(o.unfinished)
 }
 
+// Finished returns the attempts whose results wait to be acknowledged, the oldest first.
+func (o *Outbox) Finished() []*Spool {
+	o.mu.Lock()
+	all := o.byAge()
+	o.mu.Unlock()
+	return slices.DeleteFunc(all, func(s *Spool) bool { return !s.isFinished() })
+}
+
 // Create makes the spool of a new attempt. Errors: ErrExists, *FullError,
 // *DiskFullError, ErrClosed, or the system's. Nothing is left behind by a failure.
 func (o *Outbox) Create(a Attempt) (*Spool, error) {
@@ -235,13 +243,7 @@ func (o *Outbox) Unacknowledged() int64 {
 // Undelivered gives each result that is finished and was not acknowledged, the oldest
 // first.
 func (o *Outbox) Undelivered(give func(a Attempt, result json.RawMessage)) error {
-	o.mu.Lock()
-	all := o.byAge()
-	o.mu.Unlock()
-	for _, s := range all {
-		if !s.isFinished() {
-			continue
-		}
+	for _, s := range o.Finished() {
 		result, err := os.ReadFile(filepath.Join(s.dir, resultFile))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // acknowledged meanwhile
