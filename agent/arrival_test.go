@@ -35,9 +35,10 @@ type dispatcher struct {
 	started  map[int64]int // by epoch
 	returned map[int64][]link.GiveBack
 	results  map[int64]int
-	greeted  []link.HeldLease // what the last hello named
-	renewed  []link.HeldLease // what the last heartbeat named
-	deaf     bool             // it takes no evidence
+	last     protocol.CaseResult // that came
+	greeted  []link.HeldLease    // what the last hello named
+	renewed  []link.HeldLease    // what the last heartbeat named
+	deaf     bool                // it takes no evidence
 }
 
 func newDispatcher(t *testing.T) *dispatcher {
@@ -182,15 +183,20 @@ type results struct {
 
 func (s *results) Write(context.Context, string, int64, []byte) error { return nil }
 func (s *results) Close()                                             {}
-func (s *results) Result(context.Context, []byte) (link.ResultAck, error) {
-	s.d.note(func() { s.d.results[s.epoch]++ })
+func (s *results) Result(_ context.Context, doc []byte) (link.ResultAck, error) {
+	var result protocol.CaseResult
+	if err := json.Unmarshal(doc, &result); err != nil {
+		return link.ResultAck{}, err
+	}
+	s.d.note(func() { s.d.results[s.epoch]++; s.d.last = result })
 	return link.ResultAck{Status: link.ResultAccepted}, nil
 }
 
 // waiting is a harness that runs until it is told to end, or is stopped.
 type waiting struct {
-	begun chan struct{} // one for each run
-	end   chan struct{}
+	begun   chan struct{} // one for each run
+	end     chan struct{}
+	outcome harness.Outcome
 }
 
 func (w *waiting) Install(context.Context, harness.Env) error { return nil }
@@ -199,7 +205,7 @@ func (w *waiting) Run(ctx context.Context, _ harness.Env) (harness.Outcome, erro
 	w.begun <- struct{}{}
 	select {
 	case <-w.end:
-		return harness.Outcome{}, nil
+		return w.outcome, nil
 	case <-ctx.Done():
 		return harness.Outcome{}, context.Cause(ctx)
 	}

@@ -420,27 +420,46 @@ func (a *attempt) lose(why error) {
 	}
 }
 
-// finish writes a result to the outbox; on a full disk a smaller one.
+// finish writes a result to the outbox. On a full disk, and of one that is too large to be
+// sent, it is a smaller one that says so: whoever waits for it must hear of it.
 func finish(spool *outbox.Spool, result *protocol.CaseResult) error {
 	doc, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("agent: encode the result: %w", err)
+	}
+	if len(doc) > link.MaxResult {
+		if doc, err = json.Marshal(tooLarge(result, int64(len(doc)))); err != nil {
+			return fmt.Errorf("agent: encode the result: %w", err)
+		}
 	}
 	err = spool.Finish(doc)
 	var full *outbox.DiskFullError
 	if !errors.As(err, &full) {
 		return err
 	}
-	small := protocol.CaseResult{
-		CaseID: result.CaseID, Harness: result.Harness, EvidenceVersion: protocol.EvidenceVersion,
-		Snapshot: protocol.Snapshot{Kind: result.Snapshot.Kind}, Scores: []protocol.Score{},
-		Failure: &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonDiskFull,
-			Code: protocol.CodeUpstreamError, Message: "the runner's disk is full: " + err.Error(), Retryable: true},
-	}
+	small := bare(result, &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonDiskFull,
+		Code: protocol.CodeUpstreamError, Message: "the runner's disk is full: " + err.Error(), Retryable: true})
 	if doc, err = json.Marshal(small); err != nil {
 		return fmt.Errorf("agent: encode the result: %w", err)
 	}
 	return spool.Finish(doc)
+}
+
+// tooLarge stands for a result of so many bytes that no coordinator takes it. Another
+// attempt would bring the same.
+func tooLarge(result *protocol.CaseResult, size int64) *protocol.CaseResult {
+	return bare(result, &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassAgent, Reason: protocol.ReasonOverLimit, Code: protocol.CodeHarnessRunFailed,
+		Message: fmt.Sprintf("the result document of %d bytes is larger than the %d that are kept", size, link.MaxResult),
+		Hint:    "the log, the trace and the diff are there: see which list or text of the agent or its graders is so long",
+		Limit:   &protocol.Limit{Name: "result", Unit: "bytes", Configured: link.MaxResult, Measured: float64(size)}})
+}
+
+// bare is a result without what can be long, and why it is that.
+func bare(result *protocol.CaseResult, why *protocol.Failure) *protocol.CaseResult {
+	return &protocol.CaseResult{
+		CaseID: result.CaseID, Harness: result.Harness, EvidenceVersion: protocol.EvidenceVersion,
+		Snapshot: protocol.Snapshot{Kind: result.Snapshot.Kind}, Scores: []protocol.Score{}, Failure: why,
+	}
 }
 
 func malformed(caseID string, err error) *protocol.CaseResult {

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/everdict/everdict/agent/outbox"
+	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
 )
 
@@ -15,14 +17,24 @@ import (
 // life of it has left them.
 func leave(t *testing.T, r *Runner, finished bool, attempts ...outbox.Attempt) {
 	t.Helper()
+	result := ""
+	if finished {
+		result = `{}`
+	}
+	leaveResult(t, r, result, attempts...)
+}
+
+// leaveResult is leave with a result; empty: they are not finished.
+func leaveResult(t *testing.T, r *Runner, result string, attempts ...outbox.Attempt) {
+	t.Helper()
 	out, err := outbox.Open(outbox.Config{Dir: filepath.Join(r.cfg.StateDir, outboxDir)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range attempts {
 		spool, err := out.Create(a)
-		if err == nil && finished {
-			err = spool.Finish(json.RawMessage(`{}`))
+		if err == nil && result != "" {
+			err = spool.Finish(json.RawMessage(result))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -120,4 +132,34 @@ func TestHeldLeasesAreBounded(t *testing.T) {
 	if len(got) != link.MaxLeases || got[0] != 1 || got[1] != 4 || got[len(got)-1] != all-1 {
 		t.Errorf("%d leases are named, %d of them below 4: %v; want attempt 1, which runs, and the newest %d results", len(got), slices.Index(got, 4), got, link.MaxLeases-1)
 	}
+}
+
+// TestP8_ResultThatIsTooLarge: the coordinator hears of it as a failure that is not tried
+// again, whoever has put it into the outbox.
+func TestP8_ResultThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("&", link.MaxResult/6+1) // six bytes each, in JSON
+	w := newWorld(t, func(r *Runner) {
+		leaveResult(t, r, `{"caseId":"c0","harness":"h","snapshot":{"kind":"repo","headSha":"`+strings.Repeat("f", link.MaxResult)+`"}}`,
+			outbox.Attempt{Run: "run_0", Job: "job_0", Epoch: 7, Token: "t", Coordinator: r.cfg.URL})
+		r.cfg.Paused = "the result of the earlier start comes first"
+	})
+	w.harness.outcome.Version = long
+	check := func(epoch int64, caseID string) {
+		t.Helper()
+		w.until("the result", func() bool { return w.results[epoch] == 1 })
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		f := w.last.Failure
+		if w.last.CaseID != caseID || f == nil || f.Reason != protocol.ReasonOverLimit || f.Class != protocol.ClassAgent || f.Retryable ||
+			f.Limit == nil || f.Limit.Configured != link.MaxResult || f.Limit.Measured <= link.MaxResult {
+			t.Errorf("the coordinator got a result of case %q with the failure %+v, want %s of case %s with its limit", w.last.CaseID, f, protocol.ReasonOverLimit, caseID)
+		}
+	}
+	check(7, "c0")
+	w.r.Resume()
+	w.offer(1)
+	w.wait("the job", w.harness.begun)
+	close(w.harness.end)
+	check(1, "c1")
 }

@@ -379,8 +379,14 @@ func (s *stream) Result(ctx context.Context, doc json.RawMessage) (outbox.Ack, e
 	ack, err := s.EvidenceWriter.Result(ctx, doc)
 	if err != nil {
 		var limit *link.LimitError
-		if errors.As(err, &limit) {
-			return outbox.Ack{Status: outbox.Rejected, Code: "too_large", Message: err.Error()}, nil
+		if errors.As(err, &limit) { // an older runner has left it
+			var result protocol.CaseResult
+			_ = json.Unmarshal(doc, &result) // what cannot be read of it stays empty
+			small, err := json.Marshal(tooLarge(&result, limit.Measured))
+			if err != nil {
+				return outbox.Ack{}, err
+			}
+			return s.Result(ctx, small)
 		}
 		return outbox.Ack{}, rejected(err)
 	}
