@@ -43,7 +43,7 @@ type Config struct {
 	// full disk. Default 256 KiB, some hundred times a usual result.
 	ReserveBytes int64
 	// RejectedBytes bounds what rejected attempts keep on disk; the oldest go
-	// first. Default 64 MiB.
+	// first. The newest stays, however large it is. Default 64 MiB.
 	RejectedBytes int64
 	// ChunkBytes is the largest piece that is sent at once. Default 32 KiB, at
 	// most 64 KiB.
@@ -398,6 +398,9 @@ func (o *Outbox) moveRejected(name string) error {
 	for _, k := range all {
 		if total <= o.cfg.RejectedBytes {
 			break
+		}
+		if k.path == to {
+			continue
 		}
 		if err := os.RemoveAll(k.path); err != nil {
 			return fmt.Errorf("outbox: drop rejected: %w", err)
