@@ -190,6 +190,11 @@ type Runner struct {
 	// the mutex, and not by an offer once draining is closed: after that Wait misses none.
 	attempts sync.WaitGroup
 	laying   sync.Mutex // held while directories are made
+
+	// life ends with Run, and asides are what it waits for then: see aside.
+	life    context.Context
+	endLife context.CancelFunc
+	asides  sync.WaitGroup
 }
 
 // New returns a runner that does nothing yet.
@@ -217,6 +222,7 @@ func New(cfg Config) *Runner {
 		redial:   make(chan struct{}, 1),
 		news:     newNews(cfg.Observe),
 	}
+	r.life, r.endLife = context.WithCancel(context.Background())
 	for range cfg.Slots {
 		r.slots = append(r.slots, newSlot())
 	}
@@ -256,7 +262,10 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.out.Close(), r.unlockWork()) }()
+	defer func() {
+		r.endAsides()
+		err = errors.Join(err, r.out.Close(), r.unlockWork())
+	}()
 	if err := r.beginGiven(); err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func attemptName(run string, epoch int64) string { return run + "." + strconv.Fo
 func (r *Runner) begin(o arrival, slot *slot) (rest time.Duration, begun bool) {
 	known, err := r.enter(o)
 	if known { // the answer to a request that was asked again
-		r.acknowledge(o.Offer, nil)
+		r.acknowledge(r.life, o.Offer, nil)
 		return refusedPause, false
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Runner) begin(o arrival, slot *slot) (rest time.Duration, begun bool) {
 	}
 	slot.request = protocol.NewID("req_")
 	r.start(ctx, a, o.Payload, o.Received, slot)
-	go r.acknowledge(o.Offer, a)
+	r.aside(func(ctx context.Context) { r.acknowledge(ctx, o.Offer, a) })
 	return 0, true
 }
 
@@ -139,7 +139,7 @@ func (r *Runner) takeUp(left []*outbox.Spool) {
 		r.enlist(a)
 		r.mu.Unlock()
 		a.log.Info("a result of an earlier start waits for the coordinator")
-		go a.delivered()
+		r.aside(a.delivered)
 	}
 }
 
@@ -177,7 +177,7 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 		a.stop(nil)
 		<-tenure
 		r.worked(a)
-		go a.delivered()
+		r.aside(a.delivered)
 		if r.cfg.Once {
 			r.Drain()
 			return
@@ -186,7 +186,7 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 			// What this machine has just failed at, such as writing to its disk, it
 			// would fail at again at once: it would use up the run's attempts, and
 			// those of all that wait, before another runner or its owner could help.
-			go slot.rest(r.draining)
+			r.aside(func(ctx context.Context) { slot.rest(ctx, r.draining) })
 			return
 		}
 		slot.free <- struct{}{}
@@ -194,8 +194,8 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 }
 
 // acknowledge says that work has begun and hears whether it may go on.
-func (r *Runner) acknowledge(offer *link.Offer, a *attempt) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.timingNow().StartAck)
+func (r *Runner) acknowledge(ctx context.Context, offer *link.Offer, a *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, r.timingNow().StartAck)
 	defer cancel()
 	asked := time.Now()
 	standing, err := offer.Started(ctx)
@@ -263,9 +263,16 @@ func (r *Runner) timingNow() link.Timing {
 	return r.timing
 }
 
-// delivered forgets the attempt when the coordinator has its result.
-func (a *attempt) delivered() {
-	<-a.spool.Done()
+// delivered forgets the attempt when the coordinator has its result. It has not when ctx
+// ends first, which is after the last session.
+func (a *attempt) delivered(ctx context.Context) {
+	select {
+	case <-a.spool.Done():
+	case <-ctx.Done():
+		if !closed(a.spool.Done()) {
+			return
+		}
+	}
 	if ack := a.spool.Ack(); ack.Status == outbox.Rejected {
 		a.log.Error("result was rejected, it is kept aside in the outbox", "code", ack.Code, "message", ack.Message)
 	} else {

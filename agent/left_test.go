@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/everdict/everdict/agent/outbox"
@@ -108,6 +110,32 @@ func TestP5_ResultsOfAnEarlierLifeAreHeld(t *testing.T) {
 	if n := w.r.Undelivered(); n != 0 || len(w.renewed) != 0 || w.results[4] != 0 {
 		t.Errorf("delivered, %d results wait, the leases %v are renewed, and the other coordinator's result came %d times", n, epochs(w.renewed), w.results[4])
 	}
+}
+
+// TestNothingIsLeftOfARunner: not even who waits for the coordinator to take its results.
+func TestNothingIsLeftOfARunner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // fails with what is left
+		r := New(Config{StateDir: t.TempDir()})
+		leave(t, r, true, outbox.Attempt{Run: "run_1", Job: "job_1", Epoch: 1}, outbox.Attempt{Run: "run_1", Job: "job_1", Epoch: 2})
+		out, err := outbox.Open(outbox.Config{Dir: filepath.Join(r.cfg.StateDir, outboxDir)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.out = out
+		r.takeUp(out.Finished())
+		slot := newSlot()
+		<-slot.free
+		r.aside(func(ctx context.Context) { slot.rest(ctx, r.draining) })
+		r.endAsides()
+		r.aside(func(context.Context) { t.Error("begun after the end") })
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.Undelivered(); n != 2 {
+			t.Errorf("%d results wait, want 2", n)
+		}
+	})
 }
 
 // However many results wait, the leases that are named fit into a message: what is worked

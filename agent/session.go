@@ -159,10 +159,11 @@ const refusedPause = 5 * time.Second
 
 // rest gives the slot's token back after the pause, or when nobody wants it any
 // more.
-func (s *slot) rest(draining <-chan struct{}) {
+func (s *slot) rest(ctx context.Context, draining <-chan struct{}) {
 	select {
 	case <-time.After(refusedPause):
 	case <-draining:
+	case <-ctx.Done():
 	}
 	s.free <- struct{}{}
 }
@@ -171,14 +172,16 @@ func (s *slot) rest(draining <-chan struct{}) {
 // drains. The slot is taken before an attempt is asked for (F53).
 func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 	ctx, cancel := context.WithCancel(ctx)
+	var heed sync.WaitGroup
+	defer heed.Wait()
 	defer cancel()
-	go func() {
+	heed.Go(func() {
 		select {
 		case <-r.draining:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	for {
 		if !r.gate.pass(ctx) {
 			return
