@@ -181,6 +181,7 @@ type Runner struct {
 	degraded string
 	gaveBack int
 	taken    int
+	listed   int // how many were ever in active
 	// arriving is how many offers are on their way into active, or are being given back.
 	arriving  int
 	suspended bool // see hold
@@ -189,6 +190,11 @@ type Runner struct {
 	// the mutex, and not by an offer once draining is closed: after that Wait misses none.
 	attempts sync.WaitGroup
 	laying   sync.Mutex // held while directories are made
+
+	// life ends with Run, and asides are what it waits for then: see aside.
+	life    context.Context
+	endLife context.CancelFunc
+	asides  sync.WaitGroup
 }
 
 // New returns a runner that does nothing yet.
@@ -216,6 +222,7 @@ func New(cfg Config) *Runner {
 		redial:   make(chan struct{}, 1),
 		news:     newNews(cfg.Observe),
 	}
+	r.life, r.endLife = context.WithCancel(context.Background())
 	for range cfg.Slots {
 		r.slots = append(r.slots, newSlot())
 	}
@@ -255,7 +262,10 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.out.Close(), r.unlockWork()) }()
+	defer func() {
+		r.endAsides()
+		err = errors.Join(err, r.out.Close(), r.unlockWork())
+	}()
 	if err := r.beginGiven(); err != nil {
 		return err
 	}
@@ -369,6 +379,7 @@ func (r *Runner) open(ctx context.Context) error {
 	if r.unlockWork, err = lockWorkDir(r.cfg.WorkDir); err != nil {
 		return errors.Join(err, out.Close())
 	}
+	left := out.Finished() // not what is reported as lost: those runs are given back at once
 	for _, spool := range out.Unfinished() {
 		if err := r.reportLost(spool); err != nil {
 			r.log.Error("lost attempt could not be reported", "attempt", spool.Attempt(), "err", err)
@@ -403,6 +414,7 @@ func (r *Runner) open(ctx context.Context) error {
 		Keep:         r.cfg.Keep,
 		Log:          r.log,
 	})
+	r.takeUp(left)
 	return nil
 }
 

@@ -35,6 +35,10 @@ type dispatcher struct {
 	started  map[int64]int // by epoch
 	returned map[int64][]link.GiveBack
 	results  map[int64]int
+	last     protocol.CaseResult // that came
+	greeted  []link.HeldLease    // what the last hello named
+	renewed  []link.HeldLease    // what the last heartbeat named
+	deaf     bool                // it takes no evidence
 }
 
 func newDispatcher(t *testing.T) *dispatcher {
@@ -100,11 +104,12 @@ func (d *dispatcher) until(what string, ok func() bool) {
 }
 
 func (d *dispatcher) Hello(_ context.Context, s *link.CoordinatorSession, h link.Hello) (link.Welcome, error) {
-	d.note(func() { d.session = s })
+	d.note(func() { d.session, d.greeted = s, h.Leases })
 	return link.Welcome{Leases: stand(h.Leases)}, nil
 }
 
 func (d *dispatcher) Heartbeat(_ context.Context, _ *link.CoordinatorSession, hb link.Heartbeat) (link.HeartbeatAck, error) {
+	d.note(func() { d.renewed = hb.Leases })
 	return link.HeartbeatAck{Leases: stand(hb.Leases)}, nil
 }
 
@@ -154,6 +159,12 @@ func (d *dispatcher) GiveBack(_ context.Context, _ *link.CoordinatorSession, ref
 }
 
 func (d *dispatcher) Evidence(_ context.Context, _ *link.CoordinatorSession, ref link.AttemptRef) (link.EvidenceSink, link.EvidenceReady, error) {
+	d.mu.Lock()
+	deaf := d.deaf
+	d.mu.Unlock()
+	if deaf {
+		return nil, link.EvidenceReady{}, errors.New("the evidence store is full")
+	}
 	return &results{d, ref.Epoch}, link.EvidenceReady{Standing: link.Stands}, nil
 }
 
@@ -172,15 +183,20 @@ type results struct {
 
 func (s *results) Write(context.Context, string, int64, []byte) error { return nil }
 func (s *results) Close()                                             {}
-func (s *results) Result(context.Context, []byte) (link.ResultAck, error) {
-	s.d.note(func() { s.d.results[s.epoch]++ })
+func (s *results) Result(_ context.Context, doc []byte) (link.ResultAck, error) {
+	var result protocol.CaseResult
+	if err := json.Unmarshal(doc, &result); err != nil {
+		return link.ResultAck{}, err
+	}
+	s.d.note(func() { s.d.results[s.epoch]++; s.d.last = result })
 	return link.ResultAck{Status: link.ResultAccepted}, nil
 }
 
 // waiting is a harness that runs until it is told to end, or is stopped.
 type waiting struct {
-	begun chan struct{} // one for each run
-	end   chan struct{}
+	begun   chan struct{} // one for each run
+	end     chan struct{}
+	outcome harness.Outcome
 }
 
 func (w *waiting) Install(context.Context, harness.Env) error { return nil }
@@ -189,7 +205,7 @@ func (w *waiting) Run(ctx context.Context, _ harness.Env) (harness.Outcome, erro
 	w.begun <- struct{}{}
 	select {
 	case <-w.end:
-		return harness.Outcome{}, nil
+		return w.outcome, nil
 	case <-ctx.Done():
 		return harness.Outcome{}, context.Cause(ctx)
 	}
@@ -209,7 +225,13 @@ type world struct {
 
 func newWorld(t *testing.T, prepare ...func(*Runner)) *world {
 	t.Helper()
-	w := &world{dispatcher: newDispatcher(t), harness: &waiting{begun: make(chan struct{}, 1024), end: make(chan struct{})}, events: make(chan Event, 4096), over: make(chan struct{})}
+	return newWorldOf(newDispatcher(t), prepare...)
+}
+
+func newWorldOf(d *dispatcher, prepare ...func(*Runner)) *world {
+	t := d.t
+	t.Helper()
+	w := &world{dispatcher: d, harness: &waiting{begun: make(chan struct{}, 1024), end: make(chan struct{})}, events: make(chan Event, 4096), over: make(chan struct{})}
 	dir := t.TempDir()
 	w.r = New(Config{
 		URL: w.server.URL, Credential: link.Secret("rnr_" + t.Name()), StateDir: filepath.Join(dir, "state"), WorkDir: filepath.Join(dir, "work"),

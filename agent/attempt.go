@@ -37,6 +37,8 @@ type attempt struct {
 	finished bool
 	// over is guarded by Runner.mu: nobody works on it any more.
 	over bool
+	// number is guarded by Runner.mu: later ones have higher ones.
+	number int
 	// tail is the end of its log; nil where nobody observes the runner.
 	tail *log.Tail
 }
@@ -48,7 +50,7 @@ func attemptName(run string, epoch int64) string { return run + "." + strconv.Fo
 func (r *Runner) begin(o arrival, slot *slot) (rest time.Duration, begun bool) {
 	known, err := r.enter(o)
 	if known { // the answer to a request that was asked again
-		r.acknowledge(o.Offer, nil)
+		r.acknowledge(r.life, o.Offer, nil)
 		return refusedPause, false
 	}
 	if err != nil {
@@ -77,7 +79,7 @@ func (r *Runner) begin(o arrival, slot *slot) (rest time.Duration, begun bool) {
 	}
 	slot.request = protocol.NewID("req_")
 	r.start(ctx, a, o.Payload, o.Received, slot)
-	go r.acknowledge(o.Offer, a)
+	r.aside(func(ctx context.Context) { r.acknowledge(ctx, o.Offer, a) })
 	return 0, true
 }
 
@@ -117,13 +119,44 @@ func (r *Runner) attempt(ref link.AttemptRef, f freezing) (*attempt, error) {
 	return a, nil
 }
 
+// takeUp makes results that an earlier life of this runner has left in the outbox attempts
+// of this one, which nobody works on: their leases are named and renewed until the
+// coordinator has them, so that it does not give the runs away meanwhile (P5).
+func (r *Runner) takeUp(left []*outbox.Spool) {
+	for _, spool := range left {
+		of := spool.Attempt()
+		if of.Coordinator != r.cfg.URL || !protocol.ValidRunName(of.Job) {
+			continue // nobody there knows its lease
+		}
+		a := &attempt{
+			r: r, spool: spool, log: r.log.With("run", of.Run, "epoch", of.Epoch),
+			ref:  link.AttemptRef{Run: of.Run, Job: of.Job, Epoch: of.Epoch, Token: link.Secret(of.Token)},
+			stop: func(error) {}, finished: true, over: true,
+		}
+		a.tenure = newTenure(a.ref, never, a.stop, a.log)
+		close(a.tenure.over)
+		r.mu.Lock()
+		r.enlist(a)
+		r.mu.Unlock()
+		a.log.Info("a result of an earlier start waits for the coordinator")
+		r.aside(a.delivered)
+	}
+}
+
+// enlist puts an attempt among those that this runner has. The caller has the mutex.
+func (r *Runner) enlist(a *attempt) {
+	r.listed++
+	a.number = r.listed
+	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
+}
+
 // admit makes an attempt one of those that this runner has: from here on it is begun, and
 // whoever stops them stops it. The caller has the mutex, and calls start next.
 func (r *Runner) admit(a *attempt) context.Context {
 	// The attempt outlives the session and ctx of Run: it ends by itself or by stop.
 	ctx, stop := context.WithCancelCause(context.Background())
 	a.stop, a.tenure.stop = stop, stop
-	r.active[attemptName(a.ref.Run, a.ref.Epoch)] = a
+	r.enlist(a)
 	r.taken++
 	r.attempts.Add(1)
 	return ctx
@@ -144,7 +177,7 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 		a.stop(nil)
 		<-tenure
 		r.worked(a)
-		go a.delivered()
+		r.aside(a.delivered)
 		if r.cfg.Once {
 			r.Drain()
 			return
@@ -153,7 +186,7 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 			// What this machine has just failed at, such as writing to its disk, it
 			// would fail at again at once: it would use up the run's attempts, and
 			// those of all that wait, before another runner or its owner could help.
-			go slot.rest(r.draining)
+			r.aside(func(ctx context.Context) { slot.rest(ctx, r.draining) })
 			return
 		}
 		slot.free <- struct{}{}
@@ -161,8 +194,8 @@ func (r *Runner) start(ctx context.Context, a *attempt, job json.RawMessage, rec
 }
 
 // acknowledge says that work has begun and hears whether it may go on.
-func (r *Runner) acknowledge(offer *link.Offer, a *attempt) {
-	ctx, cancel := context.WithTimeout(context.Background(), r.timingNow().StartAck)
+func (r *Runner) acknowledge(ctx context.Context, offer *link.Offer, a *attempt) {
+	ctx, cancel := context.WithTimeout(ctx, r.timingNow().StartAck)
 	defer cancel()
 	asked := time.Now()
 	standing, err := offer.Started(ctx)
@@ -230,9 +263,16 @@ func (r *Runner) timingNow() link.Timing {
 	return r.timing
 }
 
-// delivered forgets the attempt when the coordinator has its result.
-func (a *attempt) delivered() {
-	<-a.spool.Done()
+// delivered forgets the attempt when the coordinator has its result. It has not when ctx
+// ends first, which is after the last session.
+func (a *attempt) delivered(ctx context.Context) {
+	select {
+	case <-a.spool.Done():
+	case <-ctx.Done():
+		if !closed(a.spool.Done()) {
+			return
+		}
+	}
 	if ack := a.spool.Ack(); ack.Status == outbox.Rejected {
 		a.log.Error("result was rejected, it is kept aside in the outbox", "code", ack.Code, "message", ack.Message)
 	} else {
@@ -387,27 +427,46 @@ func (a *attempt) lose(why error) {
 	}
 }
 
-// finish writes a result to the outbox; on a full disk a smaller one.
+// finish writes a result to the outbox. On a full disk, and of one that is too large to be
+// sent, it is a smaller one that says so: whoever waits for it must hear of it.
 func finish(spool *outbox.Spool, result *protocol.CaseResult) error {
 	doc, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("agent: encode the result: %w", err)
+	}
+	if len(doc) > link.MaxResult {
+		if doc, err = json.Marshal(tooLarge(result, int64(len(doc)))); err != nil {
+			return fmt.Errorf("agent: encode the result: %w", err)
+		}
 	}
 	err = spool.Finish(doc)
 	var full *outbox.DiskFullError
 	if !errors.As(err, &full) {
 		return err
 	}
-	small := protocol.CaseResult{
-		CaseID: result.CaseID, Harness: result.Harness, EvidenceVersion: protocol.EvidenceVersion,
-		Snapshot: protocol.Snapshot{Kind: result.Snapshot.Kind}, Scores: []protocol.Score{},
-		Failure: &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonDiskFull,
-			Code: protocol.CodeUpstreamError, Message: "the runner's disk is full: " + err.Error(), Retryable: true},
-	}
+	small := bare(result, &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassInfra, Reason: protocol.ReasonDiskFull,
+		Code: protocol.CodeUpstreamError, Message: "the runner's disk is full: " + err.Error(), Retryable: true})
 	if doc, err = json.Marshal(small); err != nil {
 		return fmt.Errorf("agent: encode the result: %w", err)
 	}
 	return spool.Finish(doc)
+}
+
+// tooLarge stands for a result of so many bytes that no coordinator takes it. Another
+// attempt would bring the same.
+func tooLarge(result *protocol.CaseResult, size int64) *protocol.CaseResult {
+	return bare(result, &protocol.Failure{Stage: protocol.StageCollect, Class: protocol.ClassAgent, Reason: protocol.ReasonOverLimit, Code: protocol.CodeHarnessRunFailed,
+		Message: fmt.Sprintf("the result document of %d bytes is larger than the %d that are kept", size, link.MaxResult),
+		Hint:    "the log, the trace and the diff are there: see which list or text of the agent or its graders is so long",
+		Limit:   &protocol.Limit{Name: "result", Unit: "bytes", Configured: link.MaxResult, Measured: float64(size)}})
+}
+
+// bare is a result without what can be long, and why it is that.
+func bare(result *protocol.CaseResult, why *protocol.Failure) *protocol.CaseResult {
+	return &protocol.CaseResult{
+		CaseID: result.CaseID, Harness: result.Harness, EvidenceVersion: protocol.EvidenceVersion,
+		Snapshot: protocol.Snapshot{Kind: result.Snapshot.Kind}, Scores: []protocol.Score{}, Failure: why,
+	}
 }
 
 func malformed(caseID string, err error) *protocol.CaseResult {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,7 +30,7 @@ func (e *LockedError) Error() string {
 
 // ReadCredential reads a token from where source says: "-" is stdin, "file:PATH"
 // a file, "fd:N" an inherited file descriptor, which is closed; anything else is
-// the token itself.
+// the token itself. One that is not there or empty is fs.ErrNotExist.
 func ReadCredential(source string, stdin io.Reader) (link.Secret, error) {
 	read := func(r io.Reader) (link.Secret, error) {
 		line, err := bufio.NewReader(io.LimitReader(r, maxCredential)).ReadString('\n')
@@ -67,7 +68,7 @@ func checkCredential(s string) (link.Secret, error) {
 		return "", errors.New("agent: this is the credential of a device, not a token: it is good where it is kept alone")
 	}
 	if s == "" {
-		return "", errors.New("agent: the credential is empty: pair this machine first (everdict runners pair)")
+		return "", emptyError{}
 	}
 	for _, r := range s {
 		if r <= 0x20 || r >= 0x7f {
@@ -77,8 +78,20 @@ func checkCredential(s string) (link.Secret, error) {
 	return link.Secret(s), nil
 }
 
+// emptyError is a credential that is empty. It counts as one that is not there: a power cut
+// can leave such a file.
+type emptyError struct{}
+
+func (emptyError) Error() string {
+	return "agent: the credential is empty: pair this machine first (everdict runners pair)"
+}
+
+// Is matches fs.ErrNotExist.
+func (emptyError) Is(target error) bool { return target == fs.ErrNotExist }
+
 // StoreCredential keeps the token in path for later starts, readable by its
-// owner alone.
+// owner alone. It is durable when this returns: what it was bought with may be
+// good once.
 func StoreCredential(path string, token link.Secret) error {
 	return storeSecret(path, string(token))
 }
@@ -87,11 +100,7 @@ func storeSecret(path, line string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, []byte(line+"\n"), 0o600); err != nil {
-		return fmt.Errorf("agent: store the credential: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := private.WriteFile(path, []byte(line+"\n")); err != nil {
 		return fmt.Errorf("agent: store the credential: %w", err)
 	}
 	return nil

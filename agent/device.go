@@ -63,7 +63,7 @@ func StoreDevice(path string, d Device) error {
 }
 
 // LoadCredential reads what StoreCredential or StoreDevice has kept in path. device is nil
-// for a token.
+// for a token. What is not there or empty is fs.ErrNotExist.
 func LoadCredential(path string) (c link.Credential, device *Device, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,8 +48,13 @@ func TestDeviceOnDisk(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := LoadCredential(path); err == nil {
+		_, _, err := LoadCredential(path)
+		if err == nil {
 			t.Errorf("%s: loaded", name)
+		}
+		_, tokenErr := ReadCredential("file:"+path, nil)
+		if empty := name == "empty"; errors.Is(err, fs.ErrNotExist) != empty || errors.Is(tokenErr, fs.ErrNotExist) != empty {
+			t.Errorf("%s: %v, as a token %v; only what is empty counts as not there", name, err, tokenErr)
 		}
 	}
 	if err := StoreCredential(path, "rnr_token"); err != nil {

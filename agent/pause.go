@@ -38,11 +38,11 @@ func (r *Runner) tellTerms() {
 	if s == nil {
 		return // the hello says it
 	}
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), r.timingNow().HeartbeatTimeout)
+	r.aside(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, r.timingNow().HeartbeatTimeout)
 		defer cancel()
 		_, _ = s.Heartbeat(ctx) // an error ends the session, which others see
-	}()
+	})
 }
 
 // Redial tries to connect now, if it would otherwise wait for its turn.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -158,10 +159,11 @@ const refusedPause = 5 * time.Second
 
 // rest gives the slot's token back after the pause, or when nobody wants it any
 // more.
-func (s *slot) rest(draining <-chan struct{}) {
+func (s *slot) rest(ctx context.Context, draining <-chan struct{}) {
 	select {
 	case <-time.After(refusedPause):
 	case <-draining:
+	case <-ctx.Done():
 	}
 	s.free <- struct{}{}
 }
@@ -170,14 +172,16 @@ func (s *slot) rest(draining <-chan struct{}) {
 // drains. The slot is taken before an attempt is asked for (F53).
 func (r *Runner) pull(ctx context.Context, s *link.RunnerSession, slot *slot) {
 	ctx, cancel := context.WithCancel(ctx)
+	var heed sync.WaitGroup
+	defer heed.Wait()
 	defer cancel()
-	go func() {
+	heed.Go(func() {
 		select {
 		case <-r.draining:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+	})
 	for {
 		if !r.gate.pass(ctx) {
 			return
@@ -300,7 +304,8 @@ func (r *Runner) judge(asked time.Time, verdicts []link.LeaseVerdict) {
 	}
 }
 
-// held lists the attempts that this runner holds.
+// held lists the attempts that this runner holds: those that are worked on, then those
+// whose results wait, the newest first. No message takes more than link.MaxLeases.
 func (r *Runner) held(offsets bool) []link.HeldLease {
 	acked := map[string]map[string]int64{}
 	if offsets {
@@ -310,9 +315,22 @@ func (r *Runner) held(offsets bool) []link.HeldLease {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	held := make([]link.HeldLease, 0, len(r.active))
-	for name, a := range r.active {
-		l := link.HeldLease{AttemptRef: a.ref, Started: true, Finished: a.finished, Offsets: acked[name]}
+	all := slices.SortedFunc(maps.Values(r.active), func(a, b *attempt) int {
+		if a.finished != b.finished {
+			if a.finished {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b.number, a.number)
+	})
+	all = all[:min(len(all), link.MaxLeases)]
+	held := make([]link.HeldLease, 0, len(all))
+	for _, a := range all {
+		l := link.HeldLease{AttemptRef: a.ref, Started: true, Finished: a.finished}
+		if !a.finished {
+			l.Offsets = acked[attemptName(a.ref.Run, a.ref.Epoch)]
+		}
 		held = append(held, l)
 	}
 	return held
@@ -364,8 +382,14 @@ func (s *stream) Result(ctx context.Context, doc json.RawMessage) (outbox.Ack, e
 	ack, err := s.EvidenceWriter.Result(ctx, doc)
 	if err != nil {
 		var limit *link.LimitError
-		if errors.As(err, &limit) {
-			return outbox.Ack{Status: outbox.Rejected, Code: "too_large", Message: err.Error()}, nil
+		if errors.As(err, &limit) { // an older runner has left it
+			var result protocol.CaseResult
+			_ = json.Unmarshal(doc, &result) // what cannot be read of it stays empty
+			small, err := json.Marshal(tooLarge(&result, limit.Measured))
+			if err != nil {
+				return outbox.Ack{}, err
+			}
+			return s.Result(ctx, small)
 		}
 		return outbox.Ack{}, rejected(err)
 	}

@@ -308,3 +308,29 @@ func TestF27_P12_TheJobCannotSeeThePoolToken(t *testing.T) {
 		})
 	}
 }
+
+// TestP15_AMemberWhoseIdentityIsEmptyJoinsAnew: as after a power cut that has come before the
+// disk had what was written.
+func TestP15_AMemberWhoseIdentityIsEmptyJoinsAnew(t *testing.T) {
+	t.Parallel()
+	h := house.New(t, house.Lasting)
+	h.Runtime("prod", 1)
+	state := t.TempDir()
+	p := house.PoolRunner(t, binary(t), h.URL(), h.PoolToken("prod", 3600).Token, "--state-dir="+state)
+	online := func(n int) func() bool { return func() bool { return h.Pool("prod").Online == n } }
+	house.Eventually(t, "it is online", online(1))
+	p.Kill()
+	house.Eventually(t, "it is gone", online(0))
+	kept, err := filepath.Glob(filepath.Join(state, "member-*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("identities: %v, %v; want one", kept, err)
+	}
+	if err := os.Truncate(kept[0], 0); err != nil {
+		t.Fatal(err)
+	}
+	p.Start()
+	house.Eventually(t, "it is online again", online(1))
+	if size(kept[0]) == 0 {
+		t.Error("the new identity is not kept")
+	}
+}

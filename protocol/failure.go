@@ -26,6 +26,8 @@ const (
 	ReasonImage         = "image"
 	ReasonEvicted       = "evicted"
 	ReasonDiskFull      = "disk_full"
+	// ReasonOverLimit is a result that is too large to be kept.
+	ReasonOverLimit = "over_limit"
 	// ReasonCoordinatorRestart: the coordinator was restarted and the runner did
 	// not come back.
 	ReasonCoordinatorRestart  = "coordinator_restart"

@@ -4,6 +4,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -297,6 +299,35 @@ func TestLongListsAreCutAndSaySo(t *testing.T) {
 	}
 	if len(s.Diff.Changed) != maxListed+7 {
 		t.Errorf("the diff has %d changes, want all", len(s.Diff.Changed))
+	}
+}
+
+// TestListsOfLongNamesAreCutAndSaySo: a record stays small whatever an agent calls what it makes.
+func TestListsOfLongNamesAreCutAndSaySo(t *testing.T) {
+	t.Parallel()
+	p := prepare(t, attempt(t, protocol.RepoSource{Files: map[string]string{}}))
+	long := strings.Repeat(strings.Repeat("&", 250)+"/", 3) // six bytes each, in JSON
+	const files = 400
+	for i := range files {
+		write(t, filepath.Join(p.Dir(), long, fmt.Sprint(i)), "")
+		must(t, syscall.Mkfifo(filepath.Join(p.Dir(), long, fmt.Sprint("fifo", i)), 0o600))
+	}
+	s, err := p.Snapshot(t.Context())
+	must(t, err)
+	doc, err := json.Marshal(s.Document)
+	must(t, err)
+	if len(doc) < maxListedBytes || len(doc) > 3*maxListedBytes {
+		t.Errorf("the document has %d bytes, want two lists of at most %d each", len(doc), maxListedBytes)
+	}
+	changed, omitted := len(s.Document.ChangedFiles), len(s.Document.Omitted)-2
+	want := []string{fmt.Sprintf("(%d more changed)", files-changed), fmt.Sprintf("(%d more omitted)", files-omitted)}
+	for i, o := range s.Document.Omitted[max(0, omitted):] {
+		if o.Path != want[i] || o.Reason != reasonCut {
+			t.Errorf("after %d changed and %d omitted files comes %+v, want %s", changed, omitted, o, want[i])
+		}
+	}
+	if changed == 0 || changed >= files || omitted <= 0 || omitted >= files || len(s.Diff.Changed) != files {
+		t.Errorf("%d changed and %d omitted files are named of %d each, and %d are in the diff", changed, omitted, files, len(s.Diff.Changed))
 	}
 }
 

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -254,9 +255,25 @@ type preparedRepo struct {
 func (p *preparedRepo) Dir() string      { return p.dir }
 func (p *preparedRepo) Baseline() string { return p.baseline.Commit() }
 
-// maxListed is how many paths each list of a snapshot's document names: an agent
-// can change a million files, and a record has to stay small. The diff has them all.
-const maxListed = 5000
+// maxListed is how many paths each list of a snapshot's document names, and
+// maxListedBytes how long they are together, as JSON: an agent can change a million
+// files, of long names, and a record has to stay small. The diff has them all.
+const (
+	maxListed      = 5000
+	maxListedBytes = 1 << 20
+)
+
+// listed is how many of n paths a list names.
+func listed(n int, path func(int) string) int {
+	left := maxListedBytes
+	for i := range min(n, maxListed) {
+		doc, err := json.Marshal(path(i))
+		if left -= len(doc); err != nil || left < 0 {
+			return i
+		}
+	}
+	return min(n, maxListed)
+}
 
 // reasonCut is the reason of the entry that ends a list which was cut.
 const reasonCut = "list_cut"
@@ -271,22 +288,24 @@ func (p *preparedRepo) Snapshot(ctx context.Context) (*Snapshot, error) {
 	}
 	doc := protocol.Snapshot{
 		Kind: protocol.EnvRepo, DiffBytes: d.Size, HeadSHA: readHead(p.files), Baseline: p.Baseline(), Redacted: d.Redacted,
-		ChangedFiles: make([]string, 0, min(len(d.Changed), maxListed)),
 	}
-	for _, c := range d.Changed[:min(len(d.Changed), maxListed)] {
+	changed := listed(len(d.Changed), func(i int) string { return diff.Quote(d.Changed[i].Path) })
+	omitted := listed(len(d.Omitted), func(i int) string { return diff.Quote(d.Omitted[i].Path) })
+	doc.ChangedFiles = make([]string, 0, changed)
+	for _, c := range d.Changed[:changed] {
 		doc.ChangedFiles = append(doc.ChangedFiles, diff.Quote(c.Path))
 	}
-	for _, o := range d.Omitted[:min(len(d.Omitted), maxListed)] {
+	for _, o := range d.Omitted[:omitted] {
 		doc.Omitted = append(doc.Omitted, protocol.OmittedFile{
 			Path: diff.Quote(o.Path), Reason: string(o.Reason), Bytes: o.Bytes, SHA256: o.SHA256,
 		})
 	}
 	for _, list := range []struct {
 		name string
-		n    int
-	}{{"changed", len(d.Changed)}, {"omitted", len(d.Omitted)}} {
-		if list.n > maxListed {
-			doc.Omitted = append(doc.Omitted, protocol.OmittedFile{Path: fmt.Sprintf("(%d more %s)", list.n-maxListed, list.name), Reason: reasonCut})
+		more int
+	}{{"changed", len(d.Changed) - changed}, {"omitted", len(d.Omitted) - omitted}} {
+		if list.more > 0 {
+			doc.Omitted = append(doc.Omitted, protocol.OmittedFile{Path: fmt.Sprintf("(%d more %s)", list.more, list.name), Reason: reasonCut})
 		}
 	}
 	return &Snapshot{Document: doc, Diff: d}, nil

@@ -43,7 +43,7 @@ type Config struct {
 	// full disk. Default 256 KiB, some hundred times a usual result.
 	ReserveBytes int64
 	// RejectedBytes bounds what rejected attempts keep on disk; the oldest go
-	// first. Default 64 MiB.
+	// first. The newest stays, however large it is. Default 64 MiB.
 	RejectedBytes int64
 	// ChunkBytes is the largest piece that is sent at once. Default 32 KiB, at
 	// most 64 KiB.
@@ -157,6 +157,14 @@ func (o *Outbox) Unfinished() []*Spool {
 	return slices.Clone(o.unfinished)
 }
 
+// Finished returns the attempts whose results wait to be acknowledged, the oldest first.
+func (o *Outbox) Finished() []*Spool {
+	o.mu.Lock()
+	all := o.byAge()
+	o.mu.Unlock()
+	return slices.DeleteFunc(all, func(s *Spool) bool { return !s.isFinished() })
+}
+
 // Create makes the spool of a new attempt. Errors: ErrExists, *FullError,
 // *DiskFullError, ErrClosed, or the system's. Nothing is left behind by a failure.
 func (o *Outbox) Create(a Attempt) (*Spool, error) {
@@ -235,13 +243,7 @@ func (o *Outbox) Unacknowledged() int64 {
 // Undelivered gives each result that is finished and was not acknowledged, the oldest
 // first.
 func (o *Outbox) Undelivered(give func(a Attempt, result json.RawMessage)) error {
-	o.mu.Lock()
-	all := o.byAge()
-	o.mu.Unlock()
-	for _, s := range all {
-		if !s.isFinished() {
-			continue
-		}
+	for _, s := range o.Finished() {
 		result, err := os.ReadFile(filepath.Join(s.dir, resultFile))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // acknowledged meanwhile
@@ -396,6 +398,9 @@ func (o *Outbox) moveRejected(name string) error {
 	for _, k := range all {
 		if total <= o.cfg.RejectedBytes {
 			break
+		}
+		if k.path == to {
+			continue
 		}
 		if err := os.RemoveAll(k.path); err != nil {
 			return fmt.Errorf("outbox: drop rejected: %w", err)

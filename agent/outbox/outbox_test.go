@@ -428,6 +428,24 @@ func TestRejectedIsBounded(t *testing.T) {
 	}
 }
 
+func TestLargeRejectedIsKept(t *testing.T) {
+	t.Parallel()
+	o := open(t, Config{RejectedBytes: 100})
+	c := newCoordinator()
+	ship(t, o, c)
+	for _, run := range []string{"run_a", "run_b"} {
+		c.set(func() { c.answer[run+".0"] = Ack{Status: Rejected} })
+		s := create(t, o, run, 0)
+		write(t, s, "log", strings.Repeat("x", 500))
+		finish(t, s, `{}`)
+		await(t, run, s.Done())
+		left, err := os.ReadDir(filepath.Join(o.cfg.Dir, rejectedDir))
+		if err != nil || len(left) != 1 || left[0].Name() != run+".0" {
+			t.Errorf("kept: %v, %v; want the one that was rejected last", left, err)
+		}
+	}
+}
+
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	o := open(t, Config{})

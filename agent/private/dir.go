@@ -1,5 +1,6 @@
-// Package private has the directory for what a runner keeps where it has no directory of
-// its own: below that for temporary files, where anybody can make one of the same name first.
+// Package private has what a runner keeps to itself: its secrets in files, and the directory
+// for what it keeps where it has none of its own, below that for temporary files, where
+// anybody can make one of the same name first.
 package private
 
 import (

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/protocol"
 	"github.com/everdict/everdict/protocol/link"
 )
@@ -133,7 +134,7 @@ func (u used) write(stateDir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(stateDir, usedFile), doc, 0o600)
+	return private.WriteFile(filepath.Join(stateDir, usedFile), doc) // durable before the payload is removed
 }
 
 // readUsed is what became of the payload that was in a file; nil: that is not known here.

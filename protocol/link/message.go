@@ -93,7 +93,8 @@ type HeldLease struct {
 	Frozen bool `json:"frozen,omitempty"`
 	// Finished says that the result lies in the runner's outbox, waiting to be sent.
 	Finished bool `json:"finished,omitempty"`
-	// Offsets are the evidence bytes per channel that the coordinator has acknowledged. Only in a hello.
+	// Offsets are the evidence bytes per channel that the coordinator has acknowledged. Only in a hello, and not of
+	// finished ones, of which there may be many.
 	Offsets map[string]int64 `json:"offsets,omitempty"`
 }
 
