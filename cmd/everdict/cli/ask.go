@@ -77,11 +77,13 @@ func ask(ctx context.Context, socket, question string) (*askAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(append(line, '\n')); err != nil {
-		return nil, err
-	}
+	_, unsent := conn.Write(append(line, '\n'))
+	// Who is turned away may be so before it has asked: then the reason is there to be read.
 	reply, err := bufio.NewReader(io.LimitReader(conn, maxAnswer)).ReadBytes('\n')
 	if err != nil {
+		if unsent != nil {
+			return nil, unsent
+		}
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the runner closed the connection without an answer")
 		}
