@@ -58,6 +58,8 @@ type Needs struct {
 
 // Runners are the runners of pools.
 type Runners interface {
+	// Get is a runner; a *protocol.Problem with status 404 says that it is none of the
+	// workspace's, or not any more.
 	Get(ctx context.Context, workspace, id string) (protocol.Runner, error)
 	Roster(ctx context.Context, workspace string) ([]protocol.Runner, error)
 	CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error)

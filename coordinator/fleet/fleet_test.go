@@ -174,6 +174,27 @@ func TestTroubleOfAUnitThatIsAwaited(t *testing.T) {
 	}
 }
 
+// A runner that cannot be read for a while may be that of a unit, which is left alone.
+func TestRunnersThatCannotBeRead(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.unread = errors.New("database is locked")
+		w.taken("run_a")
+		w.pass(time.Minute)
+		w.mu.Lock()
+		w.unread = nil
+		w.mu.Unlock()
+		w.pass(5 * time.Minute)
+		w.wantUnits("it holds its run", unit("run_a", 1))
+		if all := w.told(&w.foretold); len(all) > 0 {
+			t.Errorf("foretold %+v, want nothing", all)
+		}
+		w.move("run_a", settled)
+		w.pass(grace)
+		w.wantUnits("when the run is over")
+	})
+}
+
 func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
 		w.submit(fleet.Needs{MemoryMB: 64}, "run_dead", "run_lost", "run_gone", "run_fine")

@@ -3,7 +3,9 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -190,7 +192,9 @@ func (l *look) ask(ctx context.Context) (err error) {
 	for _, h := range l.demand.Leases {
 		unit, known := l.holders[h.Runner]
 		if !known {
-			unit = l.unitOf(ctx, h.Runner)
+			if unit, err = l.unitOf(ctx, h.Runner); err != nil {
+				return fmt.Errorf("find the unit of runner %s: %w", h.Runner, err)
+			}
 		}
 		holders[h.Runner] = unit
 		if unit != "" {
@@ -206,13 +210,15 @@ func (l *look) ask(ctx context.Context) (err error) {
 	return nil
 }
 
-// unitOf is the unit that a runner runs in; "" if nobody launched it.
-func (l *look) unitOf(ctx context.Context, runner string) string {
+// unitOf is the unit that a runner runs in; "" if nobody launched it, or it is none of the
+// workspace's any more.
+func (l *look) unitOf(ctx context.Context, runner string) (string, error) {
 	r, err := l.cfg.Runners.Get(ctx, l.workspace, runner)
-	if err != nil {
-		l.log.Debug("runner is not known", "runner", runner, "err", err)
+	var unknown *protocol.Problem
+	if errors.As(err, &unknown) && unknown.Status == http.StatusNotFound {
+		return "", nil
 	}
-	return r.Unit
+	return r.Unit, err
 }
 
 // judge goes through the units and does what follows from where their jobs stand.

@@ -44,6 +44,7 @@ type world struct {
 	unhanded error             // why none is
 	unsized  error             // why no run can have one
 	versions []protocol.RuntimeSpec
+	unread   error        // why runners cannot be read
 	log      bytes.Buffer // warnings and errors; slog writes one at a time
 }
 
@@ -344,9 +345,14 @@ func (w *world) Foretell(run string, attempt int64, f protocol.Failure) {
 
 // Get implements fleet.Runners: a runner is named for its unit.
 func (w *world) Get(_ context.Context, _, id string) (protocol.Runner, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unread != nil {
+		return protocol.Runner{}, w.unread
+	}
 	var unit string
 	if _, err := fmt.Sscanf(id, "runner of %s", &unit); err != nil {
-		return protocol.Runner{}, errors.New("no such runner")
+		return protocol.Runner{}, protocol.NotFound("no such runner")
 	}
 	return protocol.Runner{ID: id, Unit: unit}, nil
 }
