@@ -21,6 +21,9 @@
 //	    │            │           │
 //	    └────────────┴───────────┴── trouble: what the cluster says, in its own words
 //
+// What a unit that has ended printed may have the only copy of its result. Where the cluster
+// does not give it, the unit stays and is asked again, for PendingTimeout.
+//
 // What trouble means depends on where the job stands:
 //
 //	job        trouble                            then

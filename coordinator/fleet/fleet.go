@@ -33,7 +33,8 @@ type Runs interface {
 	// HandOut makes the payload of the next attempt of a queued run. From then on its unit
 	// holds the lease, which is renewed without it until Handing.Life is over.
 	HandOut(ctx context.Context, h Handing) ([]byte, error)
-	// Adopt takes the result that the holder of a lease left in its unit's output.
+	// Adopt takes the result that the holder of a lease left in its unit's output. A
+	// *protocol.Problem says that it is never taken.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error
 }
 

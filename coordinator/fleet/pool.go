@@ -107,6 +107,11 @@ type marks struct {
 	// retry is when its run is handed out, or its payload forgotten, again: it could not be
 	// before.
 	retry time.Time
+	// unread is since when its result could not be read or taken, reads how often in a row,
+	// readErr why, and readAgain when that is tried again.
+	unread, readAgain time.Time
+	reads             int
+	readErr           error
 	// used: its runner has had a job. going: a standing unit that gets no other.
 	// foretold: the run was told how its lease may end. removed: it was terminated.
 	// forgetting: the cluster was told to forget its payload, or is being told.

@@ -303,11 +303,14 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}
-	output := l.output(ctx, u, resultBytes)
-	if l.adopt(ctx, u, job, output) {
+	settled, output, err := l.adopt(ctx, u, job, l.cfg.PendingTimeout)
+	if settled {
 		return
 	}
 	f.LogTail = string(output[max(0, len(output)-tailBytes):])
+	if err != nil {
+		f.Message += fmt.Sprintf("; a result that it has printed could not be had within %v: %s", l.cfg.PendingTimeout, protocol.Clip(err.Error(), 400))
+	}
 	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
 		l.due(l.now.Add(l.cfg.Backoff))
@@ -316,18 +319,49 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	l.log.Info("attempt ended by its cluster", "run", u.Job, "unit", u.Name, "cause", t.Cause)
 }
 
-// adopt takes the result that is in a unit's output; false: there is none.
-func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, output []byte) bool {
-	result := result(output)
-	if result == nil {
-		return false
+// adopt takes the result that is in the output of a unit that holds its lease. settled: it
+// was taken, or it is not known yet whether there is one, and the cluster is asked again,
+// for as long as patience. Else there is none in output, or err says why nobody knows.
+func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, patience time.Duration) (settled bool, output []byte, err error) {
+	m := l.mark(u.Name)
+	if m.readAgain.After(l.now) {
+		return l.unread(u, m, patience)
 	}
-	if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err != nil {
-		l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
-		return false
+	output, m.readErr = l.output(ctx, u, resultBytes)
+	if result := result(output); result != nil {
+		var never *protocol.Problem
+		switch err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); {
+		case err == nil:
+			l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
+			return true, output, nil
+		case errors.As(err, &never):
+			l.log.Warn("the result in the output is not taken", "run", u.Job, "unit", u.Name, "err", err)
+			m.readErr = nil
+		default:
+			m.readErr = err
+		}
 	}
-	l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
-	return true
+	if m.readErr == nil {
+		m.unread, m.reads = time.Time{}, 0
+		return false, output, nil
+	}
+	if m.reads == 0 {
+		l.log.Warn("the result of a unit cannot be had yet", "run", u.Job, "unit", u.Name, "err", m.readErr)
+	}
+	m.readAgain = l.cfg.Now().Add(l.cfg.delay(m.reads))
+	m.reads++
+	settled, _, err = l.unread(u, m, patience)
+	return settled, output, err
+}
+
+// unread is what adopt says of a unit whose result could not be had.
+func (l *look) unread(u seen, m *marks, patience time.Duration) (settled bool, output []byte, err error) {
+	if l.since(&m.unread) >= patience {
+		return false, nil, m.readErr
+	}
+	l.due(m.readAgain)
+	l.due(m.unread.Add(patience))
+	return true, nil, nil
 }
 
 // await is for a unit whose job waits for its runner.
@@ -395,7 +429,11 @@ func on(node string) string {
 func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 	l.words[u.Job] = f.Message
 	if u.State == Ended || u.State == Running {
-		f.LogTail = string(l.output(ctx, u, tailBytes))
+		tail, err := l.output(ctx, u, tailBytes)
+		if err != nil {
+			l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
+		}
+		f.LogTail = string(tail)
 	}
 	if err := l.cfg.Runs.Unplaced(ctx, u.Job, u.Attempt-1, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
@@ -448,15 +486,11 @@ func (l *look) needs(ctx context.Context, run string) Needs {
 	return n
 }
 
-// output is the end of what a unit printed, if it can be read.
-func (l *look) output(ctx context.Context, u seen, limit int64) []byte {
+// output is the end of what a unit printed.
+func (l *look) output(ctx context.Context, u seen, limit int64) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	out, err := u.on.Output(bounded, u.Name, limit)
-	if err != nil {
-		l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
-	}
-	return out
+	return u.on.Output(bounded, u.Name, limit)
 }
 
 // result is the last one in a unit's output; nil if there is none.

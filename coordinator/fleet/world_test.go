@@ -45,6 +45,7 @@ type world struct {
 	unsized  error             // why no run can have one
 	versions []protocol.RuntimeSpec
 	unread   error        // why runners cannot be read
+	untaken  error        // why no result is adopted
 	log      bytes.Buffer // warnings and errors; slog writes one at a time
 }
 
@@ -331,6 +332,9 @@ func (w *world) Ended(_ context.Context, l lease.Lease, f protocol.Failure) erro
 func (w *world) Adopt(_ context.Context, l lease.Lease, result []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.untaken != nil {
+		return w.untaken
+	}
 	w.jobs[l.Job].State = lease.Settled
 	w.adopted = append(w.adopted, l.Job+" "+string(result))
 	return nil

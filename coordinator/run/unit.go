@@ -3,7 +3,6 @@ package run
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -186,9 +185,8 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 	return err
 }
 
-// errLate: the result is kept, and has ended nothing: its runner was revoked, or the attempt
-// is over.
-var errLate = errors.New("run: the result came too late")
+// errLate: the result is kept, and has ended nothing.
+var errLate = protocol.Conflict("the result came too late: its runner was revoked, or the attempt is over")
 
 // Foretell says why the lease of an attempt will end without a result, where the
 // cluster does not know whether its process is over: then the lease has to run out. A

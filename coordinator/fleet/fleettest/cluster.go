@@ -31,6 +31,7 @@ type Cluster struct {
 	refused  int
 	kept     error // what removals answer
 	most     int   // units that its quota has room for; 0: it has none
+	unread   error // what questions for an output answer
 	behind   bool  // lists show launches that are complete as half done
 	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
@@ -168,6 +169,13 @@ func (c *Cluster) Quota(most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.most = most
+}
+
+// Unread makes outputs unreadable with err until it is called with nil.
+func (c *Cluster) Unread(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unread = err
 }
 
 // Behind makes lists show units that were launched as half launched, until it is called
@@ -492,6 +500,9 @@ func (p *provider) Output(ctx context.Context, name string, limit int64) ([]byte
 	u := p.c.units[p.key(name)]
 	if u == nil {
 		return nil, nil
+	}
+	if p.c.unread != nil {
+		return nil, p.c.unread
 	}
 	b := bytes.Clone(u.output.Bytes())
 	return b[max(0, int64(len(b))-limit):], nil

@@ -180,26 +180,33 @@ func (p *provider) Output(ctx context.Context, unit string, limit int64) ([]byte
 	// Of two Pods of one unit, either may have the result.
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	var all []byte
+	var failed error
 	for i := range pods.Items {
 		out, err := p.output(ctx, pods.Items[i].Name, limit)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err)
 		all = append(all, out...)
 	}
-	return all[max(0, int64(len(all))-limit):], nil
+	return all[max(0, int64(len(all))-limit):], failed
 }
 
 func (p *provider) output(ctx context.Context, pod string, limit int64) ([]byte, error) {
 	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
-	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // there is no container yet, or no more
+	if noOutput(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, p.err("read the output", err)
 	}
 	defer logs.Close()
-	return tail(logs, limit)
+	out, err := tail(logs, limit)
+	return out, p.err("read the output", err)
+}
+
+// noOutput says that a Pod has no container yet, or no more. A kubelet that does not know
+// the Pod (404), as for a moment after its restart, or does not reach what runs its
+// containers, says nothing of that; a Pod that is gone is not listed the next time.
+func noOutput(err error) bool {
+	return apierrors.IsBadRequest(err) && (!strings.Contains(err.Error(), "rpc error") || strings.Contains(err.Error(), "code = NotFound"))
 }
 
 // tail is the end of a stream.
