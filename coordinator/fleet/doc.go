@@ -77,8 +77,9 @@
 // an address and a namespace, sees those of every version that had it. A version at another
 // place becomes the one that is launched on, and the place before it keeps a client
 // (earlier.go): its units go on, are swept as all others are, and the client goes when there
-// are none. After a start the places of the versions that are stored are asked in the same
-// way. One that does not answer holds up nothing:
+// are none. That goes on while the latest version's cluster cannot be reached, and when its
+// runners are of a kind that is not launched. After a start the places of the versions that
+// are stored are asked in the same way. One that does not answer holds up nothing:
 //
 //	asked      the first time, and as long as it answers, a look waits 2 s for it
 //	is silent  its units are not seen; no look waits, and it is asked again with a backoff

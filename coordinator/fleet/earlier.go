@@ -72,7 +72,8 @@ func (q *question) over() bool {
 }
 
 // findEarlier finds, once after a start, the places that units may have been left in.
-func (p *pool) findEarlier(ctx context.Context) {
+func (l *look) findEarlier(ctx context.Context) {
+	p := l.pool
 	if p.sought || p.cfg.Versions == nil || p.seek.After(p.cfg.Now()) {
 		return
 	}
@@ -85,14 +86,17 @@ func (p *pool) findEarlier(ctx context.Context) {
 		return
 	}
 	p.sought = true
-	known := map[place]bool{p.placeOf(p.latest.spec): true}
-	for _, e := range p.earlier {
+	known := map[place]bool{}
+	if !l.blind { // else an earlier version may have a better credential for where the latest is
+		known[p.placeOf(l.spec)] = true
+	}
+	for _, e := range l.elsewhere() {
 		known[p.placeOf(e.spec)] = true
 	}
 	for i := range versions {
 		spec := &versions[len(versions)-1-i]
 		at := p.placeOf(spec)
-		if known[at] || p.cfg.Openers[spec.Kind] == nil {
+		if known[at] || p.cfg.Openers[spec.Kind] == nil || sameCluster(spec, l.spec) {
 			continue
 		}
 		if len(p.earlier) >= maxEarlier {
@@ -110,15 +114,22 @@ func (p *pool) retire(renew bool) {
 	if renew {
 		p.latest.end()
 	}
+	p.absorb(func(e *earlier) bool { return sameCluster(e.spec, p.latest.spec) })
 	p.earlier = append(p.earlier, &earlier{spec: p.latest.spec, on: p.latest, renew: renew})
 	p.latest = nil
 }
 
-// merge drops the clients of earlier versions that are where the latest is.
+// merge drops the clients of earlier versions that are where the latest is, which has
+// answered.
 func (p *pool) merge() {
 	at := p.placeOf(p.latest.spec)
+	p.absorb(func(e *earlier) bool { return p.placeOf(e.spec) == at })
+}
+
+// absorb gives up earlier clients for the latest.
+func (p *pool) absorb(which func(e *earlier) bool) {
 	p.earlier = slices.DeleteFunc(p.earlier, func(e *earlier) bool {
-		if p.placeOf(e.spec) != at {
+		if !which(e) {
 			return false
 		}
 		if e.on != nil {
@@ -199,10 +210,16 @@ func (p *pool) answer(ctx context.Context, spec *protocol.RuntimeSpec, q *questi
 	return err
 }
 
+// elsewhere are the earlier places but one that is the latest version's own, whose client is
+// to be made anew.
+func (l *look) elsewhere() []*earlier {
+	return slices.DeleteFunc(slices.Clone(l.earlier), func(e *earlier) bool { return sameCluster(e.spec, l.spec) })
+}
+
 // askEarlier takes in what earlier places have answered since the last look, and asks the
 // others.
 func (l *look) askEarlier(ctx context.Context) {
-	for _, e := range slices.Clone(l.earlier) {
+	for _, e := range l.elsewhere() {
 		switch {
 		case e.asked != nil && e.asked.over():
 			l.hear(ctx, e)
@@ -220,7 +237,7 @@ func (l *look) askEarlier(ctx context.Context) {
 func (l *look) hearEarlier(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, earlierWait)
 	defer cancel()
-	for _, e := range slices.Clone(l.earlier) {
+	for _, e := range l.elsewhere() {
 		if e.asked != nil && !e.slow && e.failures == 0 {
 			select {
 			case <-e.asked.done:
@@ -236,7 +253,7 @@ func (l *look) hearEarlier(ctx context.Context) {
 			l.hear(ctx, e)
 		}
 	}
-	for _, e := range l.earlier {
+	for _, e := range l.elsewhere() {
 		l.unheard = l.unheard || !e.heard
 		l.show(e.on, e.units)
 	}

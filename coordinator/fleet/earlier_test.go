@@ -11,6 +11,7 @@ import (
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/fleettest"
 	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
 )
 
 func (w *world) wantUnitsOf(c *fleettest.Cluster, what string, want ...string) {
@@ -233,4 +234,64 @@ func TestALaunchThatANewVersionMeets(t *testing.T) {
 			t.Errorf("%d clients watch the place that was left, want none", n)
 		}
 	})
+}
+
+// What is at an earlier place is looked after whatever the latest version's is like, and
+// whether the coordinator was started again meanwhile.
+func TestALatestVersionThatIsNotReached(t *testing.T) {
+	for name, next := range map[string]func(w *world){
+		"its place is away":                            func(w *world) { w.moveTo("b").Down(errors.New("connection refused")) },
+		"its place is silent":                          func(w *world) { w.moveTo("b").Silence(true) },
+		"it has no client":                             func(w *world) { w.spec.Server = "nowhere" },
+		"its credential is refused, at the same place": func(w *world) { w.spec.AuthSecret = "wrong" },
+		"its runners are not launched":                 func(w *world) { w.spec.Kind = protocol.RuntimeLocal },
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", name, again), func(t *testing.T) {
+				inWorld(t, lease.Limit{MaxConcurrent: 5}, func(t *testing.T, w *world) {
+					all := []string{"run_oom", "run_over", "run_done", "run_goes_on"}
+					w.submit(fleet.Needs{}, all...)
+					for _, id := range all {
+						w.taken(id)
+					}
+					next(w)
+					if again {
+						w.stop()
+					}
+					w.version("2.0.0")
+					if again {
+						w.begin()
+					}
+					w.pass(time.Minute)
+					w.cluster.Say(unit("run_oom", 1), &fleet.Trouble{Cause: fleet.CauseOOM, Message: "OOMKilled", Final: true, Dead: true})
+					w.cluster.Print(unit("run_done", 1), protocol.ResultSentinel+"{}\n")
+					w.cluster.Exit(unit("run_done", 1))
+					w.move("run_over", settled)
+					w.submit(fleet.Needs{}, "run_new")
+					w.pass(5 * time.Minute)
+					w.wantUnits("what is over is removed", unit("run_goes_on", 1))
+					if ended := w.told(&w.ended); len(ended) != 1 || ended[0].run != "run_oom" || ended[0].Reason != protocol.ReasonOOM {
+						t.Errorf("ended %+v, want the one that ran out of memory", ended)
+					}
+					if !slices.Equal(w.adopted, []string{"run_done {}"}) {
+						t.Errorf("adopted %q, want the result in the output", w.adopted)
+					}
+					if all := w.told(&w.foretold); len(all) > 0 {
+						t.Errorf("foretold %+v, want nothing: the units are seen", all)
+					}
+					launches := w.spec.Kind != protocol.RuntimeLocal
+					if word := w.why("run_new"); w.f.Launches("default", "prod") != launches || (word != "") != launches {
+						t.Errorf("launches %v, and the run that waits says %q; want that it cannot be launched where runners are launched, else nothing", !launches, word)
+					}
+					w.spec = protocol.RuntimeSpec{}
+					w.version("3.0.0")
+					w.pass(2 * time.Minute)
+					w.wantUnits("a version that can be reached", unit("run_goes_on", 1), unit("run_new", 1))
+					if n := w.cluster.Watchers(); n != 1 {
+						t.Errorf("%d clients watch the place, want 1", n)
+					}
+				})
+			})
+		}
+	}
 }

@@ -184,10 +184,7 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pools[k]
-	if p == nil {
-		if f.cfg.Openers[latest.Kind] == nil {
-			return
-		}
+	if p == nil { // whatever its kind: an earlier version may have had another
 		p = newPool(&f.cfg, &f.looks, workspace, latest)
 		f.pools[k], f.names[p.name] = p, p
 		if f.start != nil {
@@ -231,7 +228,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 func (f *Fleet) Launches(workspace, runtime string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.pools[key{workspace, runtime}] != nil
+	p := f.pools[key{workspace, runtime}]
+	return p != nil && f.cfg.Openers[p.newest().Kind] != nil
 }
 
 // Refuses implements run.Launcher.

@@ -134,6 +134,13 @@ func (p *pool) change(spec *protocol.RuntimeSpec) {
 	p.kick()
 }
 
+// newest is the latest version.
+func (p *pool) newest() *protocol.RuntimeSpec {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spec
+}
+
 // kick makes the pool look again, soon.
 func (p *pool) kick() {
 	select {
@@ -190,10 +197,7 @@ func (p *pool) run(ctx context.Context) {
 }
 
 // current is the cluster to launch on: that of the latest version.
-func (p *pool) current(ctx context.Context) (*cluster, error) {
-	p.mu.Lock()
-	spec := p.spec
-	p.mu.Unlock()
+func (p *pool) current(ctx context.Context, spec *protocol.RuntimeSpec) (*cluster, error) {
 	if c := p.latest; c != nil {
 		switch {
 		case c.lost():
@@ -214,7 +218,6 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	}
 	p.watch(ctx, c)
 	p.latest = c
-	p.merge()
 	return c, nil
 }
 

@@ -46,6 +46,9 @@ type look struct {
 	resumed []wanted
 	// answered are the clusters that have said what they have.
 	answered map[*cluster]bool
+	// blind: the latest version's cluster does not say what it has. What is at earlier places
+	// is judged all the same, and nothing is launched.
+	blind bool
 	// unheard: the place of an earlier version does not answer, or has not yet.
 	unheard bool
 	// over are the units to remove.
@@ -71,23 +74,12 @@ func (u *seen) mayRun() bool {
 // if nothing happens.
 func (p *pool) pass(ctx context.Context) time.Duration {
 	p.callsEnded(ctx)
-	now := p.cfg.Now()
-	if wait := p.notBefore.Sub(now); wait > 0 && p.latest == nil {
-		return wait
-	}
-	current, err := p.current(ctx)
-	if err != nil {
-		p.failed("reach its cluster", err)
-		return p.notBefore.Sub(now)
-	}
-	p.findEarlier(ctx)
-	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
+	l := &look{pool: p, spec: p.newest(), now: p.cfg.Now(), next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
 		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
-	if err := l.see(ctx, current); err != nil {
-		if ctx.Err() == nil {
-			p.failed("see what runs on its cluster", err)
-		}
-		return max(p.notBefore.Sub(now), settle)
+	current := l.reach(ctx)
+	l.see(ctx, current)
+	if ctx.Err() != nil || (l.blind || current == nil) && len(l.elsewhere()) == 0 {
+		return max(l.next, settle)
 	}
 	if err := l.ask(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -96,9 +88,11 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		return p.cfg.Backoff
 	}
 	l.judge(ctx, current)
-	l.launch(ctx, current)
-	l.remove(ctx)
-	if ctx.Err() == nil && !l.notBefore.After(l.now) {
+	if current != nil && !l.blind {
+		l.launch(ctx, current)
+	}
+	l.remove(ctx, current)
+	if ctx.Err() == nil && !l.blind && !l.notBefore.After(l.now) {
 		if len(l.launching)+len(l.removing) == 0 { // the cluster did all that it was asked to
 			l.failures = 0
 		}
@@ -112,21 +106,54 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 	return max(l.next, settle)
 }
 
+// reach is the cluster to launch on; nil: it cannot be reached now, or runners of the latest
+// version's kind are not launched.
+func (l *look) reach(ctx context.Context) *cluster {
+	p := l.pool
+	if p.cfg.Openers[l.spec.Kind] == nil {
+		if p.latest != nil {
+			p.retire(false)
+		}
+		p.failures, p.notBefore = 0, time.Time{}
+		p.say("")
+		return nil
+	}
+	if p.latest == nil && p.notBefore.After(l.now) {
+		l.blind = true
+		l.due(p.notBefore)
+		return nil
+	}
+	current, err := p.current(ctx, l.spec)
+	if err != nil {
+		l.lose(ctx, "reach its cluster", err)
+	}
+	return current
+}
+
+// lose notes that the latest version's cluster is not seen in this look.
+func (l *look) lose(ctx context.Context, action string, err error) {
+	l.blind = true
+	if ctx.Err() == nil {
+		l.failed(action, err)
+	}
+	l.due(l.notBefore)
+}
+
 // due asks for a look at a moment.
 func (l *look) due(at time.Time) { l.next = min(l.next, at.Sub(l.now)) }
 
 // see reads the units that are there.
-func (l *look) see(ctx context.Context, current *cluster) error {
+func (l *look) see(ctx context.Context, current *cluster) {
 	l.askEarlier(ctx)
-	bounded, cancel := context.WithTimeout(ctx, callBound)
-	units, err := current.List(bounded)
-	cancel()
-	if err != nil {
-		return err
+	if current != nil {
+		l.list(ctx, current)
 	}
-	l.answered[current] = true
-	l.show(current, units)
+	l.findEarlier(ctx)
+	l.askEarlier(ctx)
 	l.hearEarlier(ctx)
+	if l.blind {
+		return // what is known of units that are not seen now is still true
+	}
 	for name, u := range l.launched {
 		if l.now.Sub(u.at) > listLag {
 			delete(l.launched, name)
@@ -150,7 +177,20 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			l.unassign(name)
 		}
 	}
-	return nil
+}
+
+// list reads what the latest version's cluster has.
+func (l *look) list(ctx context.Context, current *cluster) {
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	units, err := current.List(bounded)
+	if err != nil {
+		l.lose(ctx, "see what runs on its cluster", err)
+		return
+	}
+	l.answered[current] = true
+	l.merge()
+	l.show(current, units)
 }
 
 // show takes units for those that are there. What the latest version's cluster shows comes
@@ -250,6 +290,10 @@ func (l *look) judge(ctx context.Context, current *cluster) {
 		if unit := l.holders[h.Runner]; unit != "" && !held[h.Job] {
 			if r := l.revoked[unit]; r != nil {
 				l.gone(ctx, h, unit, r)
+				continue
+			}
+			if l.blind { // where it may be was not asked
+				unseen[unit] = l.unseen[unit]
 				continue
 			}
 			unseen[unit] = true
@@ -466,13 +510,14 @@ func (l *look) sweep(u seen) {
 	}
 }
 
-// remove terminates units that are over.
-func (l *look) remove(ctx context.Context) {
-	if len(l.over) > 0 && l.notBefore.After(l.now) {
-		l.due(l.notBefore) // the cluster is asked again then
-		return
-	}
+// remove terminates units that are over. The cluster of the latest version is not asked while
+// it fails.
+func (l *look) remove(ctx context.Context, current *cluster) {
 	for _, u := range l.over {
+		if u.on == current && l.notBefore.After(l.now) {
+			l.due(l.notBefore)
+			continue
+		}
 		l.beginRemoval(ctx, u)
 	}
 }

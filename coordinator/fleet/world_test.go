@@ -126,7 +126,8 @@ func (w *world) begin() {
 // version registers a version of the runtime.
 func (w *world) version(v string) {
 	spec, slots := w.spec, w.limit.MaxConcurrent
-	spec.Kind, spec.ID, spec.Version, spec.MaxConcurrent = protocol.RuntimeK8s, "prod", v, &slots
+	spec.Kind = cmp.Or(spec.Kind, protocol.RuntimeK8s)
+	spec.ID, spec.Version, spec.MaxConcurrent = "prod", v, &slots
 	w.mu.Lock()
 	w.versions = append(slices.DeleteFunc(w.versions, func(s protocol.RuntimeSpec) bool { return s.Version == v }), spec)
 	w.mu.Unlock()
@@ -148,6 +149,9 @@ type placed struct {
 
 // Open implements fleet.Opener.
 func (o placed) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
+	if t.Spec.Server == "nowhere" {
+		return nil, fleet.ErrNoSecret
+	}
 	return cmp.Or(o.w.places[t.Spec.Server], o.Cluster).Open(ctx, t)
 }
 
