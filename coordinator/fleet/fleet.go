@@ -36,6 +36,10 @@ type Runs interface {
 	// Adopt takes the result that the holder of a lease left in its unit's output. A
 	// *protocol.Problem says that it is never taken.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error
+	// Recover keeps the result that a unit, which is not wanted any more, has printed as late
+	// evidence of its attempt. It asks for output only if the unit's runner had that attempt
+	// and no result of it has come; nil: there is none.
+	Recover(ctx context.Context, run string, attempt int64, unit string, output func(context.Context) []byte) error
 }
 
 // Handing is a run that a unit is given as a payload.

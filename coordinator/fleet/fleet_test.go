@@ -257,6 +257,44 @@ func TestAResultInTheOutput(t *testing.T) {
 	}
 }
 
+// A result that was printed and never delivered is kept before the unit that has it is
+// removed, also one that is printed when it is told to end.
+func TestP2_AResultInTheOutputOfAUnitThatIsRemoved(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec protocol.RuntimeSpec
+		ends func(w *world, unit string)
+		want []string
+	}{
+		"it has ended": {ends: func(w *world, unit string) {
+			w.cluster.Print(unit, protocol.ResultSentinel+"{}\n")
+			w.cluster.Exit(unit)
+		}, want: []string{"run_a/1 {}"}},
+		"it is told to end": {ends: func(w *world, unit string) {
+			w.cluster.OnTerminate(func(print func(string)) time.Duration {
+				print(protocol.ResultSentinel + "{}\n")
+				return 2 * time.Second
+			})
+		}, want: []string{"run_a/1 {}"}},
+		"there is none": {ends: func(*world, string) {}, want: []string{"run_a/1 "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorldOf(t, lease.Limit{MaxConcurrent: 1}, c.spec, func(t *testing.T, w *world) {
+				w.submit(fleet.Needs{}, "run_a")
+				w.taken("run_a")
+				c.ends(w, unit("run_a", 1))
+				w.expires("run_a")
+				w.pass(grace + time.Minute)
+				w.wantUnits("it is removed")
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if !slices.Equal(w.late, c.want) {
+					t.Errorf("kept %q, want %q", w.late, c.want)
+				}
+			})
+		})
+	}
+}
+
 // A unit whose runner never comes does not keep its run for ever.
 func TestARunnerThatNeverComes(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {

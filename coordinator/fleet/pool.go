@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -112,6 +113,8 @@ type marks struct {
 	unread, readAgain time.Time
 	reads             int
 	readErr           error
+	// had is the attempt that its runner held last.
+	had lease.Ref
 	// used: its runner has had a job. going: a standing unit that gets no other.
 	// foretold: the run was told how its lease may end. removed: it was terminated.
 	// forgetting: the cluster was told to forget its payload, or is being told.

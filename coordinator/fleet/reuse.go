@@ -149,7 +149,7 @@ const (
 func (l *look) stand(ctx context.Context, u seen, n *note, held map[string]bool) {
 	m := l.mark(u.Name)
 	if h, ok := l.leases[u.Name]; ok {
-		m.used, m.unwanted = true, time.Time{}
+		m.used, m.had, m.unwanted = true, h.Ref, time.Time{}
 		held[h.Job] = true
 		u.Job, u.Attempt = h.Job, h.Attempt
 		l.held(ctx, u, lease.JobState{State: lease.Leased, Attempt: h.Attempt, Lease: &h})

@@ -44,9 +44,11 @@ type world struct {
 	unhanded error             // why none is
 	unsized  error             // why no run can have one
 	versions []protocol.RuntimeSpec
-	unread   error        // why runners cannot be read
-	untaken  error        // why no result is adopted
-	log      bytes.Buffer // warnings and errors; slog writes one at a time
+	expired  map[string]int64 // attempts that were held and have no result, by run
+	late     []string         // results that were recovered
+	unread   error            // why runners cannot be read
+	untaken  error            // why no result is adopted
+	log      bytes.Buffer     // warnings and errors; slog writes one at a time
 }
 
 // slowLaunch is less than what one call of a cluster may take.
@@ -342,6 +344,29 @@ func (w *world) Adopt(_ context.Context, l lease.Lease, result []byte) error {
 	w.jobs[l.Job].State = lease.Settled
 	w.adopted = append(w.adopted, l.Job+" "+string(result))
 	return nil
+}
+
+// Recover implements fleet.Runs.
+func (w *world) Recover(ctx context.Context, run string, attempt int64, _ string, output func(context.Context) []byte) error {
+	w.mu.Lock()
+	misses := w.expired[run] == attempt
+	w.mu.Unlock()
+	if !misses {
+		return nil
+	}
+	found := output(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = append(w.late, fmt.Sprintf("%s/%d %s", run, attempt, found))
+	return nil
+}
+
+// expires takes the lease of a job back, as when it has run out.
+func (w *world) expires(id string) {
+	w.move(id, func(j *job) {
+		j.State = lease.Settled
+		w.expired = map[string]int64{id: j.Attempt}
+	})
 }
 
 // Foretell implements fleet.Runs.

@@ -3,6 +3,7 @@ package run
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
@@ -182,6 +184,25 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 	if err == nil && done == Late {
 		err = errLate
 	}
+	return err
+}
+
+// Recover keeps a result that a unit has left in its output as late evidence of an attempt
+// (P2), if its runner had that and no result of it came. Only then output is asked for one;
+// nil: there is none.
+func (s *Service) Recover(ctx context.Context, run string, attempt int64, unit string, output func(context.Context) []byte) error {
+	a, err := s.cfg.Store.Attempt(ctx, run, attempt)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil || a.RunnerLabel != unit || a.Result != nil {
+		return err
+	}
+	result := output(ctx)
+	if result == nil {
+		return nil
+	}
+	_, err = s.Finish(ctx, lease.Ref{Job: run, Attempt: attempt}, Holder{Runner: protocol.Runner{ID: a.Runner, Label: a.RunnerLabel}}, result)
 	return err
 }
 

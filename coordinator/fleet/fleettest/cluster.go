@@ -31,6 +31,7 @@ type Cluster struct {
 	refused  int
 	kept     error // what removals answer
 	most     int   // units that its quota has room for; 0: it has none
+	onEnd    func(print func(string)) time.Duration
 	unread   error // what questions for an output answer
 	behind   bool  // lists show launches that are complete as half done
 	broken   error // what launches answer when they have the unit's document
@@ -169,6 +170,13 @@ func (c *Cluster) Quota(most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.most = most
+}
+
+// OnTerminate says what units do when they are told to end: print, and stay for a time.
+func (c *Cluster) OnTerminate(do func(print func(string)) (stays time.Duration)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onEnd = do
 }
 
 // Unread makes outputs unreadable with err until it is called with nil.
@@ -470,12 +478,26 @@ func (p *provider) Terminate(ctx context.Context, name string) error {
 		return err
 	}
 	u := p.c.units[p.key(name)]
-	delete(p.c.units, p.key(name))
-	p.c.mu.Unlock()
-	if u != nil && u.stop != nil {
-		u.stop()
+	if u == nil {
+		p.c.mu.Unlock()
+		return nil
 	}
-	p.c.changed()
+	gone := func() {
+		p.c.mu.Lock()
+		delete(p.c.units, p.key(name))
+		p.c.mu.Unlock()
+		if u.stop != nil {
+			u.stop()
+		}
+		p.c.changed()
+	}
+	if do := p.c.onEnd; do != nil {
+		time.AfterFunc(do(func(s string) { u.output.WriteString(s) }), gone)
+		p.c.mu.Unlock()
+		return nil
+	}
+	p.c.mu.Unlock()
+	gone()
 	return nil
 }
 
