@@ -295,6 +295,21 @@ func TestP2_AResultInTheOutputOfAUnitThatIsRemoved(t *testing.T) {
 	}
 }
 
+// A unit that was told to end has its slot while nobody knows that it has, and whoever waits
+// for that is told which it is.
+func TestASlotOfALostNode(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.taken("run_a")
+		w.cluster.Say(unit("run_a", 1), &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node n1 is not ready", Final: true})
+		w.cluster.OnTerminate(func(func(string)) time.Duration { return 1000 * time.Hour })
+		w.move("run_a", func(j *job) { j.State = lease.Queued })
+		w.pass(24 * time.Hour)
+		w.wantUnits("it has its slot", unit("run_a", 1))
+		w.wantWhy("run_a", "waits for a slot: 1 of 1 in use, 1 of them by what may still run on a node that does not answer, as unit "+unit("run_a", 1)+" on node memory: if")
+	})
+}
+
 // A unit whose runner never comes does not keep its run for ever.
 func TestARunnerThatNeverComes(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {

@@ -42,6 +42,8 @@ type look struct {
 	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
+	// stranded are those among them whose nodes do not answer.
+	stranded []string
 	// resumed are launches to go on with, of units that hold their run already.
 	resumed []wanted
 	// answered are the clusters that have said what they have.
@@ -493,6 +495,9 @@ func (l *look) sweep(u seen) {
 	m := l.mark(u.Name)
 	if u.mayRun() {
 		l.leaving++
+		if t := u.Trouble; t != nil && t.Cause == CauseNodeLost {
+			l.stranded = append(l.stranded, u.Name+on(u.Node))
+		}
 		if n := noteOf(&u.Unit); n != nil {
 			l.promised.add(n.amount())
 		} else {
