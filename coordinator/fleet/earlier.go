@@ -21,14 +21,15 @@ const (
 
 // place is where a version has its units. Whoever looks there sees those of every version
 // of the runtime, since units carry its name and no version. A token for the same address
-// makes no other place; a kubeconfig does, which has the address.
-type place struct{ kind, addr, server, context, kubeconfig, namespace string }
+// makes no other place; a kubeconfig does, which has the address. inside is what only a client
+// knows, since the kubeconfig's value says it.
+type place struct{ kind, addr, server, context, kubeconfig, namespace, inside string }
 
 func (p *pool) placeOf(spec *protocol.RuntimeSpec) place {
 	if applied, err := p.cfg.Isolation.Apply(p.workspace, spec); err == nil {
 		spec = applied
 	}
-	return place{spec.Kind, spec.Addr, spec.Server, spec.Context, spec.KubeconfigSecret, spec.Namespace}
+	return place{kind: spec.Kind, addr: spec.Addr, server: spec.Server, context: spec.Context, kubeconfig: spec.KubeconfigSecret, namespace: spec.Namespace}
 }
 
 // earlier is a place of earlier versions that the latest does not have. It has a client
@@ -39,6 +40,9 @@ type earlier struct {
 	// on is its client; nil: it never answered. renew: the next question makes another.
 	on    *cluster
 	renew bool
+	// outdated: it was made with a secret that has another value by now, and no other client
+	// for this place can be made.
+	outdated bool
 	// asked is the question that goes on, or whose answer was not taken in; nil: none.
 	asked *question
 	// units are what it answered last, and heard says that it did; slow, that no look waits
@@ -114,7 +118,7 @@ func (p *pool) retire(renew bool) {
 	if renew {
 		p.latest.end()
 	}
-	p.absorb(func(e *earlier) bool { return sameCluster(e.spec, p.latest.spec) })
+	p.absorb(func(e *earlier) bool { return sameCluster(e.spec, p.latest.spec) && p.isAt(e, p.latest) })
 	p.earlier = append(p.earlier, &earlier{spec: p.latest.spec, on: p.latest, renew: renew})
 	p.latest = nil
 }
@@ -122,8 +126,15 @@ func (p *pool) retire(renew bool) {
 // merge drops the clients of earlier versions that are where the latest is, which has
 // answered.
 func (p *pool) merge() {
-	at := p.placeOf(p.latest.spec)
-	p.absorb(func(e *earlier) bool { return p.placeOf(e.spec) == at })
+	p.absorb(func(e *earlier) bool { return p.isAt(e, p.latest) })
+}
+
+// isAt says whether an earlier place is where a cluster is.
+func (p *pool) isAt(e *earlier, c *cluster) bool {
+	if e.on == nil { // what its client would say is not known
+		return p.placeOf(e.spec) == p.placeOf(c.spec)
+	}
+	return e.on.at == c.at
 }
 
 // absorb gives up earlier clients for the latest.
@@ -184,7 +195,7 @@ func (p *pool) busy(c *cluster) bool {
 // inquire begins a question.
 func (p *pool) inquire(ctx context.Context, e *earlier) {
 	q := &question{began: p.cfg.Now(), done: make(chan struct{}), on: e.on}
-	if e.renew || e.on != nil && e.on.lost() {
+	if !e.outdated && (e.renew || e.on != nil && e.on.lost()) {
 		q.on = nil
 	}
 	e.asked = q
@@ -213,7 +224,7 @@ func (p *pool) answer(ctx context.Context, spec *protocol.RuntimeSpec, q *questi
 // elsewhere are the earlier places but one that is the latest version's own, whose client is
 // to be made anew.
 func (l *look) elsewhere() []*earlier {
-	return slices.DeleteFunc(slices.Clone(l.earlier), func(e *earlier) bool { return sameCluster(e.spec, l.spec) })
+	return slices.DeleteFunc(slices.Clone(l.earlier), func(e *earlier) bool { return sameCluster(e.spec, l.spec) && !e.outdated })
 }
 
 // askEarlier takes in what earlier places have answered since the last look, and asks the

@@ -295,3 +295,60 @@ func TestALatestVersionThatIsNotReached(t *testing.T) {
 		}
 	}
 }
+
+// A secret that names another place moves the runtime as a version does: what runs where it was
+// goes on, and is swept there when it is over.
+func TestASecretThatMoves(t *testing.T) {
+	for name, next := range map[string]string{"to another place": "b", "to nowhere": "", "to the same place": "a"} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+				w.vault = map[string]string{"config": "a"}
+				a, b := w.moveTo("a"), w.moveTo("b")
+				w.spec = protocol.RuntimeSpec{KubeconfigSecret: "config", Warm: 1}
+				w.version("2.0.0")
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_a", "run_b")
+				w.taken("run_a")
+				w.taken("run_b")
+				if n := len(a.Units()); n != 3 {
+					t.Fatalf("%d units, want two and one that is kept ready", n)
+				}
+				ready := strings.Join(unitsOf(a), " ")
+				w.secret("another", "b")
+				w.secret("config", next)
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_c")
+				w.pass(grace + time.Second)
+				switch next {
+				case "b":
+					w.wantUnitsOf(a, "what runs goes on, and what is kept ready is not wanted", unit("run_a", 1), unit("run_b", 1))
+					if got := unitsOf(b); len(got) != 2 || got[0] != unit("run_c", 1) {
+						t.Errorf("units %q at the new place, want that of c and one that is kept ready", got)
+					}
+				case "":
+					w.wantWhy("run_c", "cannot reach its cluster: "+fleet.ErrNoSecret.Error())
+				case "a":
+					if got := strings.Join(unitsOf(a), " "); !strings.Contains(got, unit("run_c", 1)) || strings.ReplaceAll(got, unit("run_c", 1)+" ", "") != ready {
+						t.Errorf("units %q, want %q and that of c", got, ready)
+					}
+					if n := a.Watchers(); n != 1 {
+						t.Errorf("%d clients watch it, want 1", n)
+					}
+				}
+				w.move("run_a", settled)
+				w.pass(grace + time.Second)
+				if got := unitsOf(a); slices.Contains(got, unit("run_a", 1)) || !slices.Contains(got, unit("run_b", 1)) {
+					t.Errorf("units %q where the runtime was, want b and no a", got)
+				}
+				for _, id := range []string{"run_b", "run_c"} {
+					w.move(id, settled)
+				}
+				w.secret("config", "b")
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_d")
+				w.pass(time.Minute)
+				w.wantUnitsOf(a, "when all there is over")
+				if got := unitsOf(b); len(got) != 2 || got[0] != unit("run_d", 1) || a.Watchers() != 0 || b.Watchers() != 1 {
+					t.Errorf("units %q at the last place, %d and %d clients watch; want two, none and one", got, a.Watchers(), b.Watchers())
+				}
+			})
+		})
+	}
+}

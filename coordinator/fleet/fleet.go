@@ -199,6 +199,18 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 	p.change(latest)
 }
 
+// SecretChanged says that a secret of a workspace has another value, or none any more. What
+// was launched with the value before goes on where it is.
+func (f *Fleet) SecretChanged(workspace, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, p := range f.pools {
+		if k.workspace == workspace {
+			p.secretChanged(name)
+		}
+	}
+}
+
 // Committed is told of the queue's changes, on the writer's goroutine.
 func (f *Fleet) Committed(events []lease.Event) {
 	f.mu.Lock()

@@ -27,6 +27,8 @@ type pool struct {
 	// failing says that word is what the cluster does not do, which concerns every run.
 	failing bool
 	ends    []callEnd // those that have not been taken in
+	// changed are the secrets that have other values than when clients were made.
+	changed map[string]bool
 	// handed are the payloads of units whose launch is not seen to be complete.
 	handed map[string][]byte
 
@@ -71,6 +73,7 @@ type pool struct {
 type cluster struct {
 	Provider
 	spec *protocol.RuntimeSpec
+	at   place
 	stop context.CancelFunc // nil: it is not watched
 	over chan struct{}      // closed when Watch has returned
 	err  error              // why, once over is closed
@@ -126,7 +129,7 @@ func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.Runti
 		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, removing: map[string]removing{}, marks: map[string]*marks{},
-		assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, quotas: map[string]overQuota{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
+		changed: map[string]bool{}, assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, quotas: map[string]overQuota{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
 	}
 }
 
@@ -135,6 +138,23 @@ func (p *pool) change(spec *protocol.RuntimeSpec) {
 	p.spec = spec
 	p.mu.Unlock()
 	p.kick()
+}
+
+func (p *pool) secretChanged(name string) {
+	p.mu.Lock()
+	p.changed[name] = true
+	p.mu.Unlock()
+	p.kick()
+}
+
+// takeChanged says whether a secret of a version has another value than when this was asked
+// before.
+func (p *pool) takeChanged(spec *protocol.RuntimeSpec) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := p.changed[spec.AuthSecret] || p.changed[spec.KubeconfigSecret]
+	clear(p.changed)
+	return changed
 }
 
 // newest is the latest version.
@@ -234,7 +254,11 @@ func (p *pool) open(ctx context.Context, spec *protocol.RuntimeSpec) (*cluster, 
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{Provider: provider, spec: spec}, nil
+	c := &cluster{Provider: provider, spec: spec, at: p.placeOf(spec)}
+	if l, ok := provider.(Located); ok {
+		c.at.inside = l.Location()
+	}
+	return c, nil
 }
 
 // watch begins to watch a cluster, unless it was begun before.

@@ -65,6 +65,13 @@ type Provider interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
+// Located is a Provider whose secrets say where its units are.
+type Located interface {
+	Provider
+	// Location tells such places apart. It is shown to nobody.
+	Location() string
+}
+
 // Order is a unit to launch.
 type Order struct {
 	// Unit is its name: UnitName of job and attempt, or that of a standing unit.

@@ -120,6 +120,13 @@ func (l *look) reach(ctx context.Context) *cluster {
 		p.say("")
 		return nil
 	}
+	if p.takeChanged(l.spec) {
+		p.notBefore = time.Time{}
+		if p.latest != nil {
+			p.retire(false)
+			p.earlier[len(p.earlier)-1].outdated = true
+		}
+	}
 	if p.latest == nil && p.notBefore.After(l.now) {
 		l.blind = true
 		l.due(p.notBefore)

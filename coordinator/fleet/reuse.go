@@ -209,6 +209,8 @@ func (l *look) retire(u seen, n *note, m *marks) string {
 		return "it has ended"
 	case m.going:
 		return "it is on its way out"
+	case l.latest != nil && u.on.at != l.latest.at:
+		return "it is where the runtime is not any more"
 	case n.Spec != digest(l.spec):
 		return "the runtime's latest version is another"
 	case used && (n.Idle == 0 || l.spec.IdleSeconds == 0):

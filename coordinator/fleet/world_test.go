@@ -44,11 +44,12 @@ type world struct {
 	unhanded error             // why none is
 	unsized  error             // why no run can have one
 	versions []protocol.RuntimeSpec
-	expired  map[string]int64 // attempts that were held and have no result, by run
-	late     []string         // results that were recovered
-	unread   error            // why runners cannot be read
-	untaken  error            // why no result is adopted
-	log      bytes.Buffer     // warnings and errors; slog writes one at a time
+	expired  map[string]int64  // attempts that were held and have no result, by run
+	late     []string          // results that were recovered
+	vault    map[string]string // the servers that kubeconfigs name, by secret
+	unread   error             // why runners cannot be read
+	untaken  error             // why no result is adopted
+	log      bytes.Buffer      // warnings and errors; slog writes one at a time
 }
 
 // slowLaunch is less than what one call of a cluster may take.
@@ -151,10 +152,16 @@ type placed struct {
 
 // Open implements fleet.Opener.
 func (o placed) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
-	if t.Spec.Server == "nowhere" {
+	server := t.Spec.Server
+	if name := t.Spec.KubeconfigSecret; name != "" {
+		o.w.mu.Lock()
+		server = cmp.Or(o.w.vault[name], "nowhere")
+		o.w.mu.Unlock()
+	}
+	if server == "nowhere" {
 		return nil, fleet.ErrNoSecret
 	}
-	return cmp.Or(o.w.places[t.Spec.Server], o.Cluster).Open(ctx, t)
+	return cmp.Or(o.w.places[server], o.Cluster).Open(ctx, t)
 }
 
 // moveTo makes a new place that of the versions that are registered from now on.
@@ -162,6 +169,15 @@ func (w *world) moveTo(server string) *fleettest.Cluster {
 	c := newCluster()
 	w.places[server], w.spec.Server = c, server
 	return c
+}
+
+// secret gives a secret another value; empty: it is deleted.
+func (w *world) secret(name, value string) {
+	w.mu.Lock()
+	w.vault = map[string]string{name: value}
+	w.mu.Unlock()
+	w.f.SecretChanged("default", name)
+	w.pass(time.Second)
 }
 
 // bind is fleet.Config.Bind.

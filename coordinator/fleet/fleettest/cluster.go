@@ -300,8 +300,11 @@ type provider struct {
 
 var (
 	_ fleet.Featured = (*Cluster)(nil)
-	_ fleet.Provider = (*provider)(nil)
+	_ fleet.Located  = (*provider)(nil)
 )
+
+// Location implements fleet.Located: each cluster is a place.
+func (p *provider) Location() string { return fmt.Sprintf("%p", p.c) }
 
 func (p *provider) target() string {
 	return p.t.Coordinator + "/" + p.t.Workspace + "/" + p.t.Spec.ID

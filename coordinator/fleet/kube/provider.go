@@ -28,6 +28,7 @@ type provider struct {
 	t          fleet.Target
 	client     kubernetes.Interface
 	namespace  string
+	host       string
 	credential string
 	selector   string
 	// expires is when the client certificate does; zero: there is none.
@@ -38,10 +39,13 @@ type provider struct {
 	doubts atomic.Pointer[doubts]
 }
 
-var _ fleet.Provider = (*provider)(nil)
+var _ fleet.Located = (*provider)(nil)
+
+// Location implements fleet.Located.
+func (p *provider) Location() string { return p.host + " " + p.namespace }
 
 func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a access) *provider {
-	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
+	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, host: a.config.Host, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
