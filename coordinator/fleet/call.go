@@ -146,7 +146,7 @@ func (p *pool) removeOne(ctx context.Context, u seen, had lease.Ref) (err error)
 			told, err = true, u.on.Terminate(ctx, u.Name)
 		}
 	}
-	lost := p.cfg.Runs.Recover(ctx, had.Job, had.Attempt, u.Name, func(ctx context.Context) []byte {
+	lost := p.cfg.Runs.Recover(ctx, p.workspace, had.Job, had.Attempt, u.Name, func(ctx context.Context) []byte {
 		found := p.printed(ctx, u)
 		if found != nil || u.State != Running {
 			return found

@@ -39,7 +39,7 @@ type Runs interface {
 	// Recover keeps the result that a unit, which is not wanted any more, has printed as late
 	// evidence of its attempt. It asks for output only if the unit's runner had that attempt
 	// and no result of it has come; nil: there is none.
-	Recover(ctx context.Context, run string, attempt int64, unit string, output func(context.Context) []byte) error
+	Recover(ctx context.Context, workspace, run string, attempt int64, unit string, output func(context.Context) []byte) error
 }
 
 // Handing is a run that a unit is given as a payload.

@@ -80,7 +80,11 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
 	current := l.reach(ctx)
 	l.see(ctx, current)
-	if ctx.Err() != nil || (l.blind || current == nil) && len(l.elsewhere()) == 0 {
+	if ctx.Err() != nil || l.blind && len(l.elsewhere()) == 0 {
+		return max(l.next, settle)
+	}
+	if current == nil && len(l.elsewhere()) == 0 { // nothing is launched, and nothing is left
+		l.saw(nil)
 		return max(l.next, settle)
 	}
 	if err := l.ask(ctx); err != nil {
@@ -102,10 +106,15 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 			l.say(l.full)
 		}
 	}
-	p.mu.Lock()
-	p.words = l.words
-	p.mu.Unlock()
+	l.saw(l.words)
 	return max(l.next, settle)
+}
+
+// saw keeps what was seen of runs that wait.
+func (p *pool) saw(words map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.words = words
 }
 
 // reach is the cluster to launch on; nil: it cannot be reached now, or runners of the latest

@@ -363,7 +363,7 @@ func (w *world) Adopt(_ context.Context, l lease.Lease, result []byte) error {
 }
 
 // Recover implements fleet.Runs.
-func (w *world) Recover(ctx context.Context, run string, attempt int64, _ string, output func(context.Context) []byte) error {
+func (w *world) Recover(ctx context.Context, _, run string, attempt int64, _ string, output func(context.Context) []byte) error {
 	w.mu.Lock()
 	misses := w.expired[run] == attempt
 	w.mu.Unlock()

@@ -190,7 +190,7 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 // Recover keeps a result that a unit has left in its output as late evidence of an attempt
 // (P2), if its runner had that and no result of it came. Only then output is asked for one;
 // nil: there is none.
-func (s *Service) Recover(ctx context.Context, run string, attempt int64, unit string, output func(context.Context) []byte) error {
+func (s *Service) Recover(ctx context.Context, workspace, run string, attempt int64, unit string, output func(context.Context) []byte) error {
 	a, err := s.cfg.Store.Attempt(ctx, run, attempt)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -202,7 +202,11 @@ func (s *Service) Recover(ctx context.Context, run string, attempt int64, unit s
 	if result == nil {
 		return nil
 	}
-	_, err = s.Finish(ctx, lease.Ref{Job: run, Attempt: attempt}, Holder{Runner: protocol.Runner{ID: a.Runner, Label: a.RunnerLabel}}, result)
+	r, err := s.cfg.Runners.Get(ctx, workspace, a.Runner)
+	if err != nil { // it is forgotten by now; the attempt is not
+		r = protocol.Runner{ID: a.Runner, Label: a.RunnerLabel}
+	}
+	_, err = s.Finish(ctx, lease.Ref{Job: run, Attempt: attempt}, Holder{Runner: r}, result)
 	return err
 }
 

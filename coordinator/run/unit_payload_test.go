@@ -184,7 +184,7 @@ func TestP2_AResultThatAUnitHasLeft(t *testing.T) {
 		asked := 0
 		keep := func(attempt int64, unit string, doc []byte) {
 			t.Helper()
-			err := w.s.Recover(t.Context(), id, attempt, unit, func(context.Context) []byte { asked++; return doc })
+			err := w.s.Recover(t.Context(), "default", id, attempt, unit, func(context.Context) []byte { asked++; return doc })
 			if err != nil {
 				t.Fatalf("recover attempt %d of %s: %v", attempt, unit, err)
 			}
