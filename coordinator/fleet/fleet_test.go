@@ -349,6 +349,25 @@ func TestAClusterThatIsAway(t *testing.T) {
 	})
 }
 
+// What happens while a cluster is away asks it before its time, and does not put off when it
+// is asked next. Of a unit that is not seen nothing is said but that.
+func TestAClusterThatIsAwayAndABusyQueue(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.wantWhy("run_a", "is running")
+		w.cluster.Down(errors.New("connection refused"))
+		w.pass(time.Second)
+		w.wantWhy("run_a", "cannot see what runs on its cluster: connection refused; trying again")
+		for i := range 20 {
+			w.f.Committed([]lease.Event{{Pool: "default/prod"}})
+			w.pass(50 * time.Millisecond)
+			if n := w.logged("cluster failed"); n > 3 {
+				t.Fatalf("after %d changes of the queue the cluster has failed %d times, want one in a second and then fewer", i, n)
+			}
+		}
+	})
+}
+
 // A newer version with other limits keeps the units, and launches what fits now.
 // TestP9_ALaunchThatIsRefused: the run says what is wrong, and of a unit no more than is
 // there.

@@ -80,11 +80,11 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
 	current := l.reach(ctx)
 	l.see(ctx, current)
-	if ctx.Err() != nil || l.blind && len(l.elsewhere()) == 0 {
-		return max(l.next, settle)
+	if ctx.Err() != nil {
+		return settle
 	}
-	if current == nil && len(l.elsewhere()) == 0 { // nothing is launched, and nothing is left
-		l.saw(nil)
+	if (l.blind || current == nil) && len(l.elsewhere()) == 0 {
+		l.saw(nil) // that nothing is seen is what there is to say, if anything is
 		return max(l.next, settle)
 	}
 	if err := l.ask(ctx); err != nil {
@@ -148,10 +148,12 @@ func (l *look) reach(ctx context.Context) *cluster {
 	return current
 }
 
-// lose notes that the latest version's cluster is not seen in this look.
+// lose notes that the latest version's cluster is not seen in this look. One that was asked
+// before its time, since something else has happened, is not asked later for that.
 func (l *look) lose(ctx context.Context, action string, err error) {
 	l.blind = true
-	if ctx.Err() == nil {
+	var auth *AuthError
+	if ctx.Err() == nil && (!l.notBefore.After(l.now) || errors.As(err, &auth)) {
 		l.failed(action, err)
 	}
 	l.due(l.notBefore)
