@@ -152,7 +152,11 @@ func Open(ctx context.Context, cfg Config) (_ *Coordinator, err error) {
 			return c.runs.RuntimeChanged(ctx, workspace, latest)
 		}})
 	secrets, err = secret.OpenWith(ctx, secretKeys(&cfg),
-		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses, runtimes}, Log: cfg.Log})
+		secret.Config{Store: st, Referrers: []secret.Referrer{harnesses, runtimes}, Log: cfg.Log, Changed: func(workspace, name string) {
+			if c.fleet != nil {
+				c.fleet.SecretChanged(workspace, name)
+			}
+		}})
 	if err != nil {
 		return nil, err
 	}

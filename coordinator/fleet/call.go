@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -119,9 +120,64 @@ func (p *pool) refuse(ctx context.Context, o Order, t *Trouble, end *callEnd) er
 func (l *look) beginRemoval(ctx context.Context, u seen) {
 	p := l.pool
 	p.removing[u.Name] = removing{u, l.now}
+	had := l.mark(u.Name).had
+	if had.Job == "" { // before this process
+		had = lease.Ref{Job: u.Job, Attempt: u.Attempt}
+	}
 	p.call(ctx, p.removeWidth, callEnd{unit: u.Name, removal: true}, func(ctx context.Context, end *callEnd) {
-		end.err = u.on.Terminate(ctx, u.Name)
+		end.err = p.removeOne(ctx, u, had)
 	})
+}
+
+const (
+	// lastWords is how long the removal of a unit waits for the result that its runner prints
+	// when it is told to end, and cannot deliver.
+	lastWords = 8 * time.Second
+	// outputBound is how long it may take to read an output then.
+	outputBound = 5 * time.Second
+	lastPause   = 500 * time.Millisecond
+)
+
+// removeOne terminates a unit. A result that is in its output alone is taken first.
+func (p *pool) removeOne(ctx context.Context, u seen, had lease.Ref) (err error) {
+	told := false
+	terminate := func() {
+		if !told {
+			told, err = true, u.on.Terminate(ctx, u.Name)
+		}
+	}
+	lost := p.cfg.Runs.Recover(ctx, p.workspace, had.Job, had.Attempt, u.Name, func(ctx context.Context) []byte {
+		found := p.printed(ctx, u)
+		if found != nil || u.State != Running {
+			return found
+		}
+		terminate()
+		for until := p.cfg.Now().Add(lastWords); found == nil && err == nil && p.cfg.Now().Before(until); found = p.printed(ctx, u) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(lastPause):
+			}
+		}
+		return found
+	})
+	if lost != nil {
+		p.log.Warn("a result in the output of a unit could not be kept", "run", had.Job, "unit", u.Name, "err", lost)
+	}
+	terminate()
+	return err
+}
+
+// printed is the result in the output of a unit that is removed; nil: there is none, or it
+// cannot be read.
+func (p *pool) printed(ctx context.Context, u seen) []byte {
+	bounded, cancel := context.WithTimeout(ctx, outputBound)
+	defer cancel()
+	out, err := u.on.Output(bounded, u.Name, resultBytes)
+	if err != nil {
+		p.log.Debug("output of a unit that is removed cannot be read", "unit", u.Name, "err", err)
+	}
+	return result(out)
 }
 
 // callsEnded takes in how launches and removals ended.

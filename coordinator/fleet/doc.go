@@ -21,6 +21,10 @@
 //	    │            │           │
 //	    └────────────┴───────────┴── trouble: what the cluster says, in its own words
 //
+// What a unit that has ended printed may have the only copy of its result. Where the cluster
+// does not give it, the unit stays and is asked again, for PendingTimeout. Of a unit that is
+// not wanted any more, a result that nobody has is kept as late evidence before it goes.
+//
 // What trouble means depends on where the job stands:
 //
 //	job        trouble                            then
@@ -74,8 +78,11 @@
 // an address and a namespace, sees those of every version that had it. A version at another
 // place becomes the one that is launched on, and the place before it keeps a client
 // (earlier.go): its units go on, are swept as all others are, and the client goes when there
-// are none. After a start the places of the versions that are stored are asked in the same
-// way. One that does not answer holds up nothing:
+// are none. That goes on while the latest version's cluster cannot be reached, and when its
+// runners are of a kind that is not launched. After a start the places of the versions that
+// are stored are asked in the same way. A kubeconfig in a secret says where, too: one that gets
+// another value leaves the client of the value before for an earlier place, while this process
+// lives. One that does not answer holds up nothing:
 //
 //	asked      the first time, and as long as it answers, a look waits 2 s for it
 //	is silent  its units are not seen; no look waits, and it is asked again with a backoff

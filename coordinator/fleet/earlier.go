@@ -21,14 +21,15 @@ const (
 
 // place is where a version has its units. Whoever looks there sees those of every version
 // of the runtime, since units carry its name and no version. A token for the same address
-// makes no other place; a kubeconfig does, which has the address.
-type place struct{ kind, addr, server, context, kubeconfig, namespace string }
+// makes no other place; a kubeconfig does, which has the address. inside is what only a client
+// knows, since the kubeconfig's value says it.
+type place struct{ kind, addr, server, context, kubeconfig, namespace, inside string }
 
 func (p *pool) placeOf(spec *protocol.RuntimeSpec) place {
 	if applied, err := p.cfg.Isolation.Apply(p.workspace, spec); err == nil {
 		spec = applied
 	}
-	return place{spec.Kind, spec.Addr, spec.Server, spec.Context, spec.KubeconfigSecret, spec.Namespace}
+	return place{kind: spec.Kind, addr: spec.Addr, server: spec.Server, context: spec.Context, kubeconfig: spec.KubeconfigSecret, namespace: spec.Namespace}
 }
 
 // earlier is a place of earlier versions that the latest does not have. It has a client
@@ -39,6 +40,9 @@ type earlier struct {
 	// on is its client; nil: it never answered. renew: the next question makes another.
 	on    *cluster
 	renew bool
+	// outdated: it was made with a secret that has another value by now, and no other client
+	// for this place can be made.
+	outdated bool
 	// asked is the question that goes on, or whose answer was not taken in; nil: none.
 	asked *question
 	// units are what it answered last, and heard says that it did; slow, that no look waits
@@ -72,7 +76,8 @@ func (q *question) over() bool {
 }
 
 // findEarlier finds, once after a start, the places that units may have been left in.
-func (p *pool) findEarlier(ctx context.Context) {
+func (l *look) findEarlier(ctx context.Context) {
+	p := l.pool
 	if p.sought || p.cfg.Versions == nil || p.seek.After(p.cfg.Now()) {
 		return
 	}
@@ -85,14 +90,17 @@ func (p *pool) findEarlier(ctx context.Context) {
 		return
 	}
 	p.sought = true
-	known := map[place]bool{p.placeOf(p.latest.spec): true}
-	for _, e := range p.earlier {
+	known := map[place]bool{}
+	if !l.blind { // else an earlier version may have a better credential for where the latest is
+		known[p.placeOf(l.spec)] = true
+	}
+	for _, e := range l.elsewhere() {
 		known[p.placeOf(e.spec)] = true
 	}
 	for i := range versions {
 		spec := &versions[len(versions)-1-i]
 		at := p.placeOf(spec)
-		if known[at] || p.cfg.Openers[spec.Kind] == nil {
+		if known[at] || p.cfg.Openers[spec.Kind] == nil || sameCluster(spec, l.spec) {
 			continue
 		}
 		if len(p.earlier) >= maxEarlier {
@@ -110,15 +118,29 @@ func (p *pool) retire(renew bool) {
 	if renew {
 		p.latest.end()
 	}
+	p.absorb(func(e *earlier) bool { return sameCluster(e.spec, p.latest.spec) && p.isAt(e, p.latest) })
 	p.earlier = append(p.earlier, &earlier{spec: p.latest.spec, on: p.latest, renew: renew})
 	p.latest = nil
 }
 
-// merge drops the clients of earlier versions that are where the latest is.
+// merge drops the clients of earlier versions that are where the latest is, which has
+// answered.
 func (p *pool) merge() {
-	at := p.placeOf(p.latest.spec)
+	p.absorb(func(e *earlier) bool { return p.isAt(e, p.latest) })
+}
+
+// isAt says whether an earlier place is where a cluster is.
+func (p *pool) isAt(e *earlier, c *cluster) bool {
+	if e.on == nil { // what its client would say is not known
+		return p.placeOf(e.spec) == p.placeOf(c.spec)
+	}
+	return e.on.at == c.at
+}
+
+// absorb gives up earlier clients for the latest.
+func (p *pool) absorb(which func(e *earlier) bool) {
 	p.earlier = slices.DeleteFunc(p.earlier, func(e *earlier) bool {
-		if p.placeOf(e.spec) != at {
+		if !which(e) {
 			return false
 		}
 		if e.on != nil {
@@ -173,7 +195,7 @@ func (p *pool) busy(c *cluster) bool {
 // inquire begins a question.
 func (p *pool) inquire(ctx context.Context, e *earlier) {
 	q := &question{began: p.cfg.Now(), done: make(chan struct{}), on: e.on}
-	if e.renew || e.on != nil && e.on.lost() {
+	if !e.outdated && (e.renew || e.on != nil && e.on.lost()) {
 		q.on = nil
 	}
 	e.asked = q
@@ -199,10 +221,16 @@ func (p *pool) answer(ctx context.Context, spec *protocol.RuntimeSpec, q *questi
 	return err
 }
 
+// elsewhere are the earlier places but one that is the latest version's own, whose client is
+// to be made anew.
+func (l *look) elsewhere() []*earlier {
+	return slices.DeleteFunc(slices.Clone(l.earlier), func(e *earlier) bool { return sameCluster(e.spec, l.spec) && !e.outdated })
+}
+
 // askEarlier takes in what earlier places have answered since the last look, and asks the
 // others.
 func (l *look) askEarlier(ctx context.Context) {
-	for _, e := range slices.Clone(l.earlier) {
+	for _, e := range l.elsewhere() {
 		switch {
 		case e.asked != nil && e.asked.over():
 			l.hear(ctx, e)
@@ -220,7 +248,7 @@ func (l *look) askEarlier(ctx context.Context) {
 func (l *look) hearEarlier(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, earlierWait)
 	defer cancel()
-	for _, e := range slices.Clone(l.earlier) {
+	for _, e := range l.elsewhere() {
 		if e.asked != nil && !e.slow && e.failures == 0 {
 			select {
 			case <-e.asked.done:
@@ -236,7 +264,7 @@ func (l *look) hearEarlier(ctx context.Context) {
 			l.hear(ctx, e)
 		}
 	}
-	for _, e := range l.earlier {
+	for _, e := range l.elsewhere() {
 		l.unheard = l.unheard || !e.heard
 		l.show(e.on, e.units)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/everdict/everdict/coordinator/fleet"
 	"github.com/everdict/everdict/coordinator/fleet/fleettest"
 	"github.com/everdict/everdict/lease"
+	"github.com/everdict/everdict/protocol"
 )
 
 func (w *world) wantUnitsOf(c *fleettest.Cluster, what string, want ...string) {
@@ -233,4 +234,121 @@ func TestALaunchThatANewVersionMeets(t *testing.T) {
 			t.Errorf("%d clients watch the place that was left, want none", n)
 		}
 	})
+}
+
+// What is at an earlier place is looked after whatever the latest version's is like, and
+// whether the coordinator was started again meanwhile.
+func TestALatestVersionThatIsNotReached(t *testing.T) {
+	for name, next := range map[string]func(w *world){
+		"its place is away":                            func(w *world) { w.moveTo("b").Down(errors.New("connection refused")) },
+		"its place is silent":                          func(w *world) { w.moveTo("b").Silence(true) },
+		"it has no client":                             func(w *world) { w.spec.Server = "nowhere" },
+		"its credential is refused, at the same place": func(w *world) { w.spec.AuthSecret = "wrong" },
+		"its runners are not launched":                 func(w *world) { w.spec.Kind = protocol.RuntimeLocal },
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restart %v", name, again), func(t *testing.T) {
+				inWorld(t, lease.Limit{MaxConcurrent: 5}, func(t *testing.T, w *world) {
+					all := []string{"run_oom", "run_over", "run_done", "run_goes_on"}
+					w.submit(fleet.Needs{}, all...)
+					for _, id := range all {
+						w.taken(id)
+					}
+					next(w)
+					if again {
+						w.stop()
+					}
+					w.version("2.0.0")
+					if again {
+						w.begin()
+					}
+					w.pass(time.Minute)
+					w.cluster.Say(unit("run_oom", 1), &fleet.Trouble{Cause: fleet.CauseOOM, Message: "OOMKilled", Final: true, Dead: true})
+					w.cluster.Print(unit("run_done", 1), protocol.ResultSentinel+"{}\n")
+					w.cluster.Exit(unit("run_done", 1))
+					w.move("run_over", settled)
+					w.submit(fleet.Needs{}, "run_new")
+					w.pass(5 * time.Minute)
+					w.wantUnits("what is over is removed", unit("run_goes_on", 1))
+					if ended := w.told(&w.ended); len(ended) != 1 || ended[0].run != "run_oom" || ended[0].Reason != protocol.ReasonOOM {
+						t.Errorf("ended %+v, want the one that ran out of memory", ended)
+					}
+					if !slices.Equal(w.adopted, []string{"run_done {}"}) {
+						t.Errorf("adopted %q, want the result in the output", w.adopted)
+					}
+					if all := w.told(&w.foretold); len(all) > 0 {
+						t.Errorf("foretold %+v, want nothing: the units are seen", all)
+					}
+					launches := w.spec.Kind != protocol.RuntimeLocal
+					if word := w.why("run_new"); w.f.Launches("default", "prod") != launches || (word != "") != launches {
+						t.Errorf("launches %v, and the run that waits says %q; want that it cannot be launched where runners are launched, else nothing", !launches, word)
+					}
+					w.spec = protocol.RuntimeSpec{}
+					w.version("3.0.0")
+					w.pass(2 * time.Minute)
+					w.wantUnits("a version that can be reached", unit("run_goes_on", 1), unit("run_new", 1))
+					if n := w.cluster.Watchers(); n != 1 {
+						t.Errorf("%d clients watch the place, want 1", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A secret that names another place moves the runtime as a version does: what runs where it was
+// goes on, and is swept there when it is over.
+func TestASecretThatMoves(t *testing.T) {
+	for name, next := range map[string]string{"to another place": "b", "to nowhere": "", "to the same place": "a"} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
+				w.vault = map[string]string{"config": "a"}
+				a, b := w.moveTo("a"), w.moveTo("b")
+				w.spec = protocol.RuntimeSpec{KubeconfigSecret: "config", Warm: 1}
+				w.version("2.0.0")
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_a", "run_b")
+				w.taken("run_a")
+				w.taken("run_b")
+				if n := len(a.Units()); n != 3 {
+					t.Fatalf("%d units, want two and one that is kept ready", n)
+				}
+				ready := strings.Join(unitsOf(a), " ")
+				w.secret("another", "b")
+				w.secret("config", next)
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_c")
+				w.pass(grace + time.Second)
+				switch next {
+				case "b":
+					w.wantUnitsOf(a, "what runs goes on, and what is kept ready is not wanted", unit("run_a", 1), unit("run_b", 1))
+					if got := unitsOf(b); len(got) != 2 || got[0] != unit("run_c", 1) {
+						t.Errorf("units %q at the new place, want that of c and one that is kept ready", got)
+					}
+				case "":
+					w.wantWhy("run_c", "cannot reach its cluster: "+fleet.ErrNoSecret.Error())
+				case "a":
+					if got := strings.Join(unitsOf(a), " "); !strings.Contains(got, unit("run_c", 1)) || strings.ReplaceAll(got, unit("run_c", 1)+" ", "") != ready {
+						t.Errorf("units %q, want %q and that of c", got, ready)
+					}
+					if n := a.Watchers(); n != 1 {
+						t.Errorf("%d clients watch it, want 1", n)
+					}
+				}
+				w.move("run_a", settled)
+				w.pass(grace + time.Second)
+				if got := unitsOf(a); slices.Contains(got, unit("run_a", 1)) || !slices.Contains(got, unit("run_b", 1)) {
+					t.Errorf("units %q where the runtime was, want b and no a", got)
+				}
+				for _, id := range []string{"run_b", "run_c"} {
+					w.move(id, settled)
+				}
+				w.secret("config", "b")
+				w.submit(fleet.Needs{MemoryMB: 64}, "run_d")
+				w.pass(time.Minute)
+				w.wantUnitsOf(a, "when all there is over")
+				if got := unitsOf(b); len(got) != 2 || got[0] != unit("run_d", 1) || a.Watchers() != 0 || b.Watchers() != 1 {
+					t.Errorf("units %q at the last place, %d and %d clients watch; want two, none and one", got, a.Watchers(), b.Watchers())
+				}
+			})
+		})
+	}
 }

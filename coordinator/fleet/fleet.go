@@ -33,8 +33,13 @@ type Runs interface {
 	// HandOut makes the payload of the next attempt of a queued run. From then on its unit
 	// holds the lease, which is renewed without it until Handing.Life is over.
 	HandOut(ctx context.Context, h Handing) ([]byte, error)
-	// Adopt takes the result that the holder of a lease left in its unit's output.
+	// Adopt takes the result that the holder of a lease left in its unit's output. A
+	// *protocol.Problem says that it is never taken.
 	Adopt(ctx context.Context, l lease.Lease, result []byte) error
+	// Recover keeps the result that a unit, which is not wanted any more, has printed as late
+	// evidence of its attempt. It asks for output only if the unit's runner had that attempt
+	// and no result of it has come; nil: there is none.
+	Recover(ctx context.Context, workspace, run string, attempt int64, unit string, output func(context.Context) []byte) error
 }
 
 // Handing is a run that a unit is given as a payload.
@@ -58,6 +63,8 @@ type Needs struct {
 
 // Runners are the runners of pools.
 type Runners interface {
+	// Get is a runner; a *protocol.Problem with status 404 says that it is none of the
+	// workspace's, or not any more.
 	Get(ctx context.Context, workspace, id string) (protocol.Runner, error)
 	Roster(ctx context.Context, workspace string) ([]protocol.Runner, error)
 	CreateJoinToken(ctx context.Context, workspace, runtime, unit, job string, life time.Duration) (string, error)
@@ -181,10 +188,7 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.pools[k]
-	if p == nil {
-		if f.cfg.Openers[latest.Kind] == nil {
-			return
-		}
+	if p == nil { // whatever its kind: an earlier version may have had another
 		p = newPool(&f.cfg, &f.looks, workspace, latest)
 		f.pools[k], f.names[p.name] = p, p
 		if f.start != nil {
@@ -193,6 +197,18 @@ func (f *Fleet) RuntimeChanged(workspace string, latest *protocol.RuntimeSpec) {
 		return
 	}
 	p.change(latest)
+}
+
+// SecretChanged says that a secret of a workspace has another value, or none any more. What
+// was launched with the value before goes on where it is.
+func (f *Fleet) SecretChanged(workspace, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, p := range f.pools {
+		if k.workspace == workspace {
+			p.secretChanged(name)
+		}
+	}
 }
 
 // Committed is told of the queue's changes, on the writer's goroutine.
@@ -228,7 +244,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 func (f *Fleet) Launches(workspace, runtime string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.pools[key{workspace, runtime}] != nil
+	p := f.pools[key{workspace, runtime}]
+	return p != nil && f.cfg.Openers[p.newest().Kind] != nil
 }
 
 // Refuses implements run.Launcher.

@@ -174,6 +174,27 @@ func TestTroubleOfAUnitThatIsAwaited(t *testing.T) {
 	}
 }
 
+// A runner that cannot be read for a while may be that of a unit, which is left alone.
+func TestRunnersThatCannotBeRead(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.unread = errors.New("database is locked")
+		w.taken("run_a")
+		w.pass(time.Minute)
+		w.mu.Lock()
+		w.unread = nil
+		w.mu.Unlock()
+		w.pass(5 * time.Minute)
+		w.wantUnits("it holds its run", unit("run_a", 1))
+		if all := w.told(&w.foretold); len(all) > 0 {
+			t.Errorf("foretold %+v, want nothing", all)
+		}
+		w.move("run_a", settled)
+		w.pass(grace)
+		w.wantUnits("when the run is over")
+	})
+}
+
 func TestTroubleOfAUnitThatHoldsItsRun(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 4}, func(t *testing.T, w *world) {
 		w.submit(fleet.Needs{MemoryMB: 64}, "run_dead", "run_lost", "run_gone", "run_fine")
@@ -236,6 +257,59 @@ func TestAResultInTheOutput(t *testing.T) {
 	}
 }
 
+// A result that was printed and never delivered is kept before the unit that has it is
+// removed, also one that is printed when it is told to end.
+func TestP2_AResultInTheOutputOfAUnitThatIsRemoved(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec protocol.RuntimeSpec
+		ends func(w *world, unit string)
+		want []string
+	}{
+		"it has ended": {ends: func(w *world, unit string) {
+			w.cluster.Print(unit, protocol.ResultSentinel+"{}\n")
+			w.cluster.Exit(unit)
+		}, want: []string{"run_a/1 {}"}},
+		"it is told to end": {ends: func(w *world, unit string) {
+			w.cluster.OnTerminate(func(print func(string)) time.Duration {
+				print(protocol.ResultSentinel + "{}\n")
+				return 2 * time.Second
+			})
+		}, want: []string{"run_a/1 {}"}},
+		"there is none": {ends: func(*world, string) {}, want: []string{"run_a/1 "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorldOf(t, lease.Limit{MaxConcurrent: 1}, c.spec, func(t *testing.T, w *world) {
+				w.submit(fleet.Needs{}, "run_a")
+				w.taken("run_a")
+				c.ends(w, unit("run_a", 1))
+				w.expires("run_a")
+				w.pass(grace + time.Minute)
+				w.wantUnits("it is removed")
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if !slices.Equal(w.late, c.want) {
+					t.Errorf("kept %q, want %q", w.late, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A unit that was told to end has its slot while nobody knows that it has, and whoever waits
+// for that is told which it is.
+func TestASlotOfALostNode(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(_ *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.taken("run_a")
+		w.cluster.Say(unit("run_a", 1), &fleet.Trouble{Cause: fleet.CauseNodeLost, Message: "node n1 is not ready", Final: true})
+		w.cluster.OnTerminate(func(func(string)) time.Duration { return 1000 * time.Hour })
+		w.move("run_a", func(j *job) { j.State = lease.Queued })
+		w.pass(24 * time.Hour)
+		w.wantUnits("it has its slot", unit("run_a", 1))
+		w.wantWhy("run_a", "waits for a slot: 1 of 1 in use, 1 of them by what may still run on a node that does not answer, as unit "+unit("run_a", 1)+" on node memory: if")
+	})
+}
+
 // A unit whose runner never comes does not keep its run for ever.
 func TestARunnerThatNeverComes(t *testing.T) {
 	inWorld(t, lease.Limit{MaxConcurrent: 1}, func(t *testing.T, w *world) {
@@ -271,6 +345,25 @@ func TestAClusterThatIsAway(t *testing.T) {
 		w.wantWhy("run_a", "is running")
 		if len(w.told(&w.unplaced)) != 0 {
 			t.Errorf("told %+v, want nothing: the cluster was away, not the unit", w.told(&w.unplaced))
+		}
+	})
+}
+
+// What happens while a cluster is away asks it before its time, and does not put off when it
+// is asked next. Of a unit that is not seen nothing is said but that.
+func TestAClusterThatIsAwayAndABusyQueue(t *testing.T) {
+	inWorld(t, lease.Limit{MaxConcurrent: 2}, func(t *testing.T, w *world) {
+		w.submit(fleet.Needs{}, "run_a")
+		w.wantWhy("run_a", "is running")
+		w.cluster.Down(errors.New("connection refused"))
+		w.pass(time.Second)
+		w.wantWhy("run_a", "cannot see what runs on its cluster: connection refused; trying again")
+		for i := range 20 {
+			w.f.Committed([]lease.Event{{Pool: "default/prod"}})
+			w.pass(50 * time.Millisecond)
+			if n := w.logged("cluster failed"); n > 3 {
+				t.Fatalf("after %d changes of the queue the cluster has failed %d times, want one in a second and then fewer", i, n)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/everdict/everdict/lease"
 )
@@ -103,6 +104,10 @@ func (l *look) missing(ctx context.Context) (all []wanted, slots int, short shor
 		case slots <= 0:
 			short.slots++
 			l.full = fmt.Sprintf("waits for a slot: %d of %d in use", use.Limit.MaxConcurrent-slots, use.Limit.MaxConcurrent)
+			if n := len(l.stranded); n > 0 {
+				l.full += fmt.Sprintf(", %d of them by what may still run on a node that does not answer, as unit %s: if the node is gone for good, delete its Pod or job by force",
+					n, slices.Min(l.stranded))
+			}
 		case memory:
 			l.words[w.Job] = fmt.Sprintf("waits for memory: %d of %d MiB in use and the run declares %d", use.MemoryMB+l.promised.memoryMB, use.Limit.MemoryMB, needs.memoryMB)
 			if needs.within(use.Limit) {

@@ -108,9 +108,12 @@ func (l *look) out(ctx context.Context, u seen, job lease.JobState, current *clu
 		l.revoke(ctx, u, job, &Trouble{Cause: CauseEvicted, Message: "its launch was cut off"})
 	case Pending:
 		waited := l.since(&m.awaited)
+		if m.forgetting { // perhaps it has ended, and what was started beside it waits in vain
+			if settled, _, _ := l.adopt(ctx, u, job, l.cfg.PendingTimeout); settled {
+				return true
+			}
+		}
 		switch {
-		case m.forgetting && l.adopt(ctx, u, job, l.output(ctx, u, resultBytes)):
-			// It was running, has ended, and what was started beside it waits in vain.
 		case t != nil && t.Cause == CauseNodeLost && waited < l.cfg.TokenLife:
 			l.due(m.awaited.Add(l.cfg.TokenLife))
 			return false // nobody knows, as with one that runs
@@ -160,8 +163,13 @@ func (p *pool) forgetEnded(ctx context.Context, end callEnd) {
 
 // revoke begins to end the attempt of a unit.
 func (l *look) revoke(ctx context.Context, u seen, job lease.JobState, t *Trouble) {
-	if l.adopt(ctx, u, job, l.output(ctx, u, resultBytes)) {
-		return // it has begun after all, and the cluster calls it by what else it has started
+	patience := l.cfg.PendingTimeout
+	if t.Cause == CauseNodeLost {
+		patience = 0 // which has the output
+	}
+	// Perhaps it has begun after all, and the cluster calls it by what else it has started.
+	if settled, _, _ := l.adopt(ctx, u, job, patience); settled {
+		return
 	}
 	f := failure(&u.Unit, t, l.needs(ctx, u.Job), true)
 	l.log.Info("unit does not begin with its payload, and is removed", "run", u.Job, "unit", u.Name, "message", f.Message)

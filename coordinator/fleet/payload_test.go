@@ -220,6 +220,68 @@ func TestP3_PayloadUnitBesideAnother(t *testing.T) {
 	})
 }
 
+// TestP5_AResultThatCannotBeHadYet: a unit that has ended stays, and is asked again, while its
+// cluster does not give its output or its result cannot be written down.
+func TestP5_AResultThatCannotBeHadYet(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func(w *world, err error)
+		err   error
+	}{
+		"it is not read":  {(*world).unreadable, errors.New("dial tcp 10.0.0.5:10250: i/o timeout")},
+		"it is not taken": {(*world).untakeable, errors.New("database is locked")},
+	} {
+		ends := func(w *world) {
+			c.fails(w, c.err)
+			w.submit(fleet.Needs{}, "run_a")
+			w.printed()
+			w.pass(pending - time.Minute)
+			w.noneEnded("while nobody knows whether there is a result")
+		}
+		t.Run(name+" for a while", func(t *testing.T) {
+			withPayloads(t, func(t *testing.T, w *world) {
+				ends(w)
+				c.fails(w, nil)
+				w.pass(time.Minute)
+				w.noneEnded("when it can be had")
+				w.pass(grace)
+				if !slices.Equal(w.adopted, []string{"run_a {}"}) || len(w.units()) > 0 {
+					t.Errorf("adopted were %v, left are %v; want the result of run_a, and nothing", w.adopted, w.units())
+				}
+			})
+		})
+		t.Run(name+" for too long", func(t *testing.T) {
+			withPayloads(t, func(_ *testing.T, w *world) {
+				ends(w)
+				w.pass(3 * time.Minute)
+				w.comesTo(protocol.ReasonLost, protocol.ClassInfra, true, "could not be had within 10m0s: "+c.err.Error())
+			})
+		})
+	}
+	t.Run("it is never taken", func(t *testing.T) {
+		withPayloads(t, func(_ *testing.T, w *world) {
+			w.untakeable(protocol.Conflict("the attempt is over"))
+			w.submit(fleet.Needs{}, "run_a")
+			w.printed()
+			w.pass(time.Minute)
+			w.comesTo(protocol.ReasonLost, protocol.ClassInfra, true, "ended by itself")
+		})
+	})
+}
+
+// printed ends the first unit with a result in its output.
+func (w *world) printed() {
+	w.cluster.Print(first, protocol.ResultSentinel+"{}\n")
+	w.cluster.Exit(first)
+}
+
+func (w *world) unreadable(err error) { w.cluster.Unread(err) }
+
+func (w *world) untakeable(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.untaken = err
+}
+
 // TestPayloadIsForgottenLater: where the cluster does not forget a payload at once, it is
 // asked again, and the run is none the worse.
 func TestPayloadIsForgottenLater(t *testing.T) {

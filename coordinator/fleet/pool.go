@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -26,6 +27,8 @@ type pool struct {
 	// failing says that word is what the cluster does not do, which concerns every run.
 	failing bool
 	ends    []callEnd // those that have not been taken in
+	// changed are the secrets that have other values than when clients were made.
+	changed map[string]bool
 	// handed are the payloads of units whose launch is not seen to be complete.
 	handed map[string][]byte
 
@@ -70,6 +73,7 @@ type pool struct {
 type cluster struct {
 	Provider
 	spec *protocol.RuntimeSpec
+	at   place
 	stop context.CancelFunc // nil: it is not watched
 	over chan struct{}      // closed when Watch has returned
 	err  error              // why, once over is closed
@@ -107,6 +111,13 @@ type marks struct {
 	// retry is when its run is handed out, or its payload forgotten, again: it could not be
 	// before.
 	retry time.Time
+	// unread is since when its result could not be read or taken, reads how often in a row,
+	// readErr why, and readAgain when that is tried again.
+	unread, readAgain time.Time
+	reads             int
+	readErr           error
+	// had is the attempt that its runner held last.
+	had lease.Ref
 	// used: its runner has had a job. going: a standing unit that gets no other.
 	// foretold: the run was told how its lease may end. removed: it was terminated.
 	// forgetting: the cluster was told to forget its payload, or is being told.
@@ -118,7 +129,7 @@ func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.Runti
 		cfg: cfg, looks: looks, log: cfg.Log.With("workspace", workspace, "runtime", spec.ID), spec: spec,
 		name: cfg.Pool(workspace, spec.ID), workspace: workspace, runtime: spec.ID,
 		kicked: make(chan struct{}, 1), words: map[string]string{}, launched: map[string]launched{}, launching: map[string]launching{}, removing: map[string]removing{}, marks: map[string]*marks{},
-		assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, quotas: map[string]overQuota{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
+		changed: map[string]bool{}, assigned: map[string]assignment{}, handed: map[string][]byte{}, revoked: map[string]*revocation{}, quotas: map[string]overQuota{}, launchWidth: make(chan struct{}, callWidth), removeWidth: make(chan struct{}, callWidth),
 	}
 }
 
@@ -127,6 +138,30 @@ func (p *pool) change(spec *protocol.RuntimeSpec) {
 	p.spec = spec
 	p.mu.Unlock()
 	p.kick()
+}
+
+func (p *pool) secretChanged(name string) {
+	p.mu.Lock()
+	p.changed[name] = true
+	p.mu.Unlock()
+	p.kick()
+}
+
+// takeChanged says whether a secret of a version has another value than when this was asked
+// before.
+func (p *pool) takeChanged(spec *protocol.RuntimeSpec) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := p.changed[spec.AuthSecret] || p.changed[spec.KubeconfigSecret]
+	clear(p.changed)
+	return changed
+}
+
+// newest is the latest version.
+func (p *pool) newest() *protocol.RuntimeSpec {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spec
 }
 
 // kick makes the pool look again, soon.
@@ -185,10 +220,7 @@ func (p *pool) run(ctx context.Context) {
 }
 
 // current is the cluster to launch on: that of the latest version.
-func (p *pool) current(ctx context.Context) (*cluster, error) {
-	p.mu.Lock()
-	spec := p.spec
-	p.mu.Unlock()
+func (p *pool) current(ctx context.Context, spec *protocol.RuntimeSpec) (*cluster, error) {
 	if c := p.latest; c != nil {
 		switch {
 		case c.lost():
@@ -209,7 +241,6 @@ func (p *pool) current(ctx context.Context) (*cluster, error) {
 	}
 	p.watch(ctx, c)
 	p.latest = c
-	p.merge()
 	return c, nil
 }
 
@@ -223,7 +254,11 @@ func (p *pool) open(ctx context.Context, spec *protocol.RuntimeSpec) (*cluster, 
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{Provider: provider, spec: spec}, nil
+	c := &cluster{Provider: provider, spec: spec, at: p.placeOf(spec)}
+	if l, ok := provider.(Located); ok {
+		c.at.inside = l.Location()
+	}
+	return c, nil
 }
 
 // watch begins to watch a cluster, unless it was begun before.

@@ -55,13 +55,21 @@ type Provider interface {
 	// is not there is no error.
 	Forget(ctx context.Context, unit string) error
 	// Output is the last bytes that a unit's runner has printed, at most limit. It is
-	// empty while there is none.
+	// empty while there is none, and when there is none any more. An error says that the
+	// cluster does not give it now; what it gave of it comes along.
 	Output(ctx context.Context, unit string, limit int64) ([]byte, error)
 	// Inspect looks at the cluster: nodes, capacity, what runs there for us.
 	Inspect(ctx context.Context) (protocol.Inspection, error)
 	// Watch calls changed after each change that List would show, until ctx ends or
 	// the cluster is lost, and makes List cheap meanwhile. It is called once.
 	Watch(ctx context.Context, changed func()) error
+}
+
+// Located is a Provider whose secrets say where its units are.
+type Located interface {
+	Provider
+	// Location tells such places apart. It is shown to nobody.
+	Location() string
 }
 
 // Order is a unit to launch.

@@ -3,7 +3,9 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -40,10 +42,15 @@ type look struct {
 	// leaving are the units that are not wanted and may still run: they have their place
 	// until they have ended.
 	leaving int
+	// stranded are those among them whose nodes do not answer.
+	stranded []string
 	// resumed are launches to go on with, of units that hold their run already.
 	resumed []wanted
 	// answered are the clusters that have said what they have.
 	answered map[*cluster]bool
+	// blind: the latest version's cluster does not say what it has. What is at earlier places
+	// is judged all the same, and nothing is launched.
+	blind bool
 	// unheard: the place of an earlier version does not answer, or has not yet.
 	unheard bool
 	// over are the units to remove.
@@ -69,23 +76,16 @@ func (u *seen) mayRun() bool {
 // if nothing happens.
 func (p *pool) pass(ctx context.Context) time.Duration {
 	p.callsEnded(ctx)
-	now := p.cfg.Now()
-	if wait := p.notBefore.Sub(now); wait > 0 && p.latest == nil {
-		return wait
-	}
-	current, err := p.current(ctx)
-	if err != nil {
-		p.failed("reach its cluster", err)
-		return p.notBefore.Sub(now)
-	}
-	p.findEarlier(ctx)
-	l := &look{pool: p, spec: current.spec, now: now, next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
+	l := &look{pool: p, spec: p.newest(), now: p.cfg.Now(), next: p.cfg.Resync, units: map[string]seen{}, words: map[string]string{},
 		awaited: map[string]string{}, leases: map[string]lease.Lease{}, answered: map[*cluster]bool{}}
-	if err := l.see(ctx, current); err != nil {
-		if ctx.Err() == nil {
-			p.failed("see what runs on its cluster", err)
-		}
-		return max(p.notBefore.Sub(now), settle)
+	current := l.reach(ctx)
+	l.see(ctx, current)
+	if ctx.Err() != nil {
+		return settle
+	}
+	if (l.blind || current == nil) && len(l.elsewhere()) == 0 {
+		l.saw(nil) // that nothing is seen is what there is to say, if anything is
+		return max(l.next, settle)
 	}
 	if err := l.ask(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -94,9 +94,11 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 		return p.cfg.Backoff
 	}
 	l.judge(ctx, current)
-	l.launch(ctx, current)
-	l.remove(ctx)
-	if ctx.Err() == nil && !l.notBefore.After(l.now) {
+	if current != nil && !l.blind {
+		l.launch(ctx, current)
+	}
+	l.remove(ctx, current)
+	if ctx.Err() == nil && !l.blind && !l.notBefore.After(l.now) {
 		if len(l.launching)+len(l.removing) == 0 { // the cluster did all that it was asked to
 			l.failures = 0
 		}
@@ -104,27 +106,74 @@ func (p *pool) pass(ctx context.Context) time.Duration {
 			l.say(l.full)
 		}
 	}
-	p.mu.Lock()
-	p.words = l.words
-	p.mu.Unlock()
+	l.saw(l.words)
 	return max(l.next, settle)
+}
+
+// saw keeps what was seen of runs that wait.
+func (p *pool) saw(words map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.words = words
+}
+
+// reach is the cluster to launch on; nil: it cannot be reached now, or runners of the latest
+// version's kind are not launched.
+func (l *look) reach(ctx context.Context) *cluster {
+	p := l.pool
+	if p.cfg.Openers[l.spec.Kind] == nil {
+		if p.latest != nil {
+			p.retire(false)
+		}
+		p.failures, p.notBefore = 0, time.Time{}
+		p.say("")
+		return nil
+	}
+	if p.takeChanged(l.spec) {
+		p.notBefore = time.Time{}
+		if p.latest != nil {
+			p.retire(false)
+			p.earlier[len(p.earlier)-1].outdated = true
+		}
+	}
+	if p.latest == nil && p.notBefore.After(l.now) {
+		l.blind = true
+		l.due(p.notBefore)
+		return nil
+	}
+	current, err := p.current(ctx, l.spec)
+	if err != nil {
+		l.lose(ctx, "reach its cluster", err)
+	}
+	return current
+}
+
+// lose notes that the latest version's cluster is not seen in this look. One that was asked
+// before its time, since something else has happened, is not asked later for that.
+func (l *look) lose(ctx context.Context, action string, err error) {
+	l.blind = true
+	var auth *AuthError
+	if ctx.Err() == nil && (!l.notBefore.After(l.now) || errors.As(err, &auth)) {
+		l.failed(action, err)
+	}
+	l.due(l.notBefore)
 }
 
 // due asks for a look at a moment.
 func (l *look) due(at time.Time) { l.next = min(l.next, at.Sub(l.now)) }
 
 // see reads the units that are there.
-func (l *look) see(ctx context.Context, current *cluster) error {
+func (l *look) see(ctx context.Context, current *cluster) {
 	l.askEarlier(ctx)
-	bounded, cancel := context.WithTimeout(ctx, callBound)
-	units, err := current.List(bounded)
-	cancel()
-	if err != nil {
-		return err
+	if current != nil {
+		l.list(ctx, current)
 	}
-	l.answered[current] = true
-	l.show(current, units)
+	l.findEarlier(ctx)
+	l.askEarlier(ctx)
 	l.hearEarlier(ctx)
+	if l.blind {
+		return // what is known of units that are not seen now is still true
+	}
 	for name, u := range l.launched {
 		if l.now.Sub(u.at) > listLag {
 			delete(l.launched, name)
@@ -148,7 +197,20 @@ func (l *look) see(ctx context.Context, current *cluster) error {
 			l.unassign(name)
 		}
 	}
-	return nil
+}
+
+// list reads what the latest version's cluster has.
+func (l *look) list(ctx context.Context, current *cluster) {
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	units, err := current.List(bounded)
+	if err != nil {
+		l.lose(ctx, "see what runs on its cluster", err)
+		return
+	}
+	l.answered[current] = true
+	l.merge()
+	l.show(current, units)
 }
 
 // show takes units for those that are there. What the latest version's cluster shows comes
@@ -190,7 +252,9 @@ func (l *look) ask(ctx context.Context) (err error) {
 	for _, h := range l.demand.Leases {
 		unit, known := l.holders[h.Runner]
 		if !known {
-			unit = l.unitOf(ctx, h.Runner)
+			if unit, err = l.unitOf(ctx, h.Runner); err != nil {
+				return fmt.Errorf("find the unit of runner %s: %w", h.Runner, err)
+			}
 		}
 		holders[h.Runner] = unit
 		if unit != "" {
@@ -206,13 +270,15 @@ func (l *look) ask(ctx context.Context) (err error) {
 	return nil
 }
 
-// unitOf is the unit that a runner runs in; "" if nobody launched it.
-func (l *look) unitOf(ctx context.Context, runner string) string {
+// unitOf is the unit that a runner runs in; "" if nobody launched it, or it is none of the
+// workspace's any more.
+func (l *look) unitOf(ctx context.Context, runner string) (string, error) {
 	r, err := l.cfg.Runners.Get(ctx, l.workspace, runner)
-	if err != nil {
-		l.log.Debug("runner is not known", "runner", runner, "err", err)
+	var unknown *protocol.Problem
+	if errors.As(err, &unknown) && unknown.Status == http.StatusNotFound {
+		return "", nil
 	}
-	return r.Unit
+	return r.Unit, err
 }
 
 // judge goes through the units and does what follows from where their jobs stand.
@@ -244,6 +310,10 @@ func (l *look) judge(ctx context.Context, current *cluster) {
 		if unit := l.holders[h.Runner]; unit != "" && !held[h.Job] {
 			if r := l.revoked[unit]; r != nil {
 				l.gone(ctx, h, unit, r)
+				continue
+			}
+			if l.blind { // where it may be was not asked
+				unseen[unit] = l.unseen[unit]
 				continue
 			}
 			unseen[unit] = true
@@ -297,11 +367,14 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 		l.cfg.Runs.Foretell(u.Job, job.Attempt, f)
 		return
 	}
-	output := l.output(ctx, u, resultBytes)
-	if l.adopt(ctx, u, job, output) {
+	settled, output, err := l.adopt(ctx, u, job, l.cfg.PendingTimeout)
+	if settled {
 		return
 	}
 	f.LogTail = string(output[max(0, len(output)-tailBytes):])
+	if err != nil {
+		f.Message += fmt.Sprintf("; a result that it has printed could not be had within %v: %s", l.cfg.PendingTimeout, protocol.Clip(err.Error(), 400))
+	}
 	if err := l.cfg.Runs.Ended(ctx, *job.Lease, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
 		l.due(l.now.Add(l.cfg.Backoff))
@@ -310,18 +383,49 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	l.log.Info("attempt ended by its cluster", "run", u.Job, "unit", u.Name, "cause", t.Cause)
 }
 
-// adopt takes the result that is in a unit's output; false: there is none.
-func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, output []byte) bool {
-	result := result(output)
-	if result == nil {
-		return false
+// adopt takes the result that is in the output of a unit that holds its lease. settled: it
+// was taken, or it is not known yet whether there is one, and the cluster is asked again,
+// for as long as patience. Else there is none in output, or err says why nobody knows.
+func (l *look) adopt(ctx context.Context, u seen, job lease.JobState, patience time.Duration) (settled bool, output []byte, err error) {
+	m := l.mark(u.Name)
+	if m.readAgain.After(l.now) {
+		return l.unread(u, m, patience)
 	}
-	if err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); err != nil {
-		l.log.Warn("the result in the output could not be adopted", "run", u.Job, "unit", u.Name, "err", err)
-		return false
+	output, m.readErr = l.output(ctx, u, resultBytes)
+	if result := result(output); result != nil {
+		var never *protocol.Problem
+		switch err := l.cfg.Runs.Adopt(ctx, *job.Lease, result); {
+		case err == nil:
+			l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
+			return true, output, nil
+		case errors.As(err, &never):
+			l.log.Warn("the result in the output is not taken", "run", u.Job, "unit", u.Name, "err", err)
+			m.readErr = nil
+		default:
+			m.readErr = err
+		}
 	}
-	l.log.Info("result adopted from the output", "run", u.Job, "unit", u.Name)
-	return true
+	if m.readErr == nil {
+		m.unread, m.reads = time.Time{}, 0
+		return false, output, nil
+	}
+	if m.reads == 0 {
+		l.log.Warn("the result of a unit cannot be had yet", "run", u.Job, "unit", u.Name, "err", m.readErr)
+	}
+	m.readAgain = l.cfg.Now().Add(l.cfg.delay(m.reads))
+	m.reads++
+	settled, _, err = l.unread(u, m, patience)
+	return settled, output, err
+}
+
+// unread is what adopt says of a unit whose result could not be had.
+func (l *look) unread(u seen, m *marks, patience time.Duration) (settled bool, output []byte, err error) {
+	if l.since(&m.unread) >= patience {
+		return false, nil, m.readErr
+	}
+	l.due(m.readAgain)
+	l.due(m.unread.Add(patience))
+	return true, nil, nil
 }
 
 // await is for a unit whose job waits for its runner.
@@ -389,7 +493,11 @@ func on(node string) string {
 func (l *look) unplaced(ctx context.Context, u seen, f protocol.Failure) {
 	l.words[u.Job] = f.Message
 	if u.State == Ended || u.State == Running {
-		f.LogTail = string(l.output(ctx, u, tailBytes))
+		tail, err := l.output(ctx, u, tailBytes)
+		if err != nil {
+			l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
+		}
+		f.LogTail = string(tail)
 	}
 	if err := l.cfg.Runs.Unplaced(ctx, u.Job, u.Attempt-1, f); err != nil {
 		l.log.Warn("the end of an attempt could not be written", "run", u.Job, "unit", u.Name, "err", err)
@@ -405,6 +513,9 @@ func (l *look) sweep(u seen) {
 	m := l.mark(u.Name)
 	if u.mayRun() {
 		l.leaving++
+		if t := u.Trouble; t != nil && t.Cause == CauseNodeLost {
+			l.stranded = append(l.stranded, u.Name+on(u.Node))
+		}
 		if n := noteOf(&u.Unit); n != nil {
 			l.promised.add(n.amount())
 		} else {
@@ -422,13 +533,14 @@ func (l *look) sweep(u seen) {
 	}
 }
 
-// remove terminates units that are over.
-func (l *look) remove(ctx context.Context) {
-	if len(l.over) > 0 && l.notBefore.After(l.now) {
-		l.due(l.notBefore) // the cluster is asked again then
-		return
-	}
+// remove terminates units that are over. The cluster of the latest version is not asked while
+// it fails.
+func (l *look) remove(ctx context.Context, current *cluster) {
 	for _, u := range l.over {
+		if u.on == current && l.notBefore.After(l.now) {
+			l.due(l.notBefore)
+			continue
+		}
 		l.beginRemoval(ctx, u)
 	}
 }
@@ -442,15 +554,11 @@ func (l *look) needs(ctx context.Context, run string) Needs {
 	return n
 }
 
-// output is the end of what a unit printed, if it can be read.
-func (l *look) output(ctx context.Context, u seen, limit int64) []byte {
+// output is the end of what a unit printed.
+func (l *look) output(ctx context.Context, u seen, limit int64) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
-	out, err := u.on.Output(bounded, u.Name, limit)
-	if err != nil {
-		l.log.Debug("output of a unit cannot be read", "unit", u.Name, "err", err)
-	}
-	return out
+	return u.on.Output(bounded, u.Name, limit)
 }
 
 // result is the last one in a unit's output; nil if there is none.

@@ -149,7 +149,7 @@ const (
 func (l *look) stand(ctx context.Context, u seen, n *note, held map[string]bool) {
 	m := l.mark(u.Name)
 	if h, ok := l.leases[u.Name]; ok {
-		m.used, m.unwanted = true, time.Time{}
+		m.used, m.had, m.unwanted = true, h.Ref, time.Time{}
 		held[h.Job] = true
 		u.Job, u.Attempt = h.Job, h.Attempt
 		l.held(ctx, u, lease.JobState{State: lease.Leased, Attempt: h.Attempt, Lease: &h})
@@ -209,6 +209,8 @@ func (l *look) retire(u seen, n *note, m *marks) string {
 		return "it has ended"
 	case m.going:
 		return "it is on its way out"
+	case l.latest != nil && u.on.at != l.latest.at:
+		return "it is where the runtime is not any more"
 	case n.Spec != digest(l.spec):
 		return "the runtime's latest version is another"
 	case used && (n.Idle == 0 || l.spec.IdleSeconds == 0):

@@ -44,7 +44,12 @@ type world struct {
 	unhanded error             // why none is
 	unsized  error             // why no run can have one
 	versions []protocol.RuntimeSpec
-	log      bytes.Buffer // warnings and errors; slog writes one at a time
+	expired  map[string]int64  // attempts that were held and have no result, by run
+	late     []string          // results that were recovered
+	vault    map[string]string // the servers that kubeconfigs name, by secret
+	unread   error             // why runners cannot be read
+	untaken  error             // why no result is adopted
+	log      bytes.Buffer      // warnings and errors; slog writes one at a time
 }
 
 // slowLaunch is less than what one call of a cluster may take.
@@ -124,7 +129,8 @@ func (w *world) begin() {
 // version registers a version of the runtime.
 func (w *world) version(v string) {
 	spec, slots := w.spec, w.limit.MaxConcurrent
-	spec.Kind, spec.ID, spec.Version, spec.MaxConcurrent = protocol.RuntimeK8s, "prod", v, &slots
+	spec.Kind = cmp.Or(spec.Kind, protocol.RuntimeK8s)
+	spec.ID, spec.Version, spec.MaxConcurrent = "prod", v, &slots
 	w.mu.Lock()
 	w.versions = append(slices.DeleteFunc(w.versions, func(s protocol.RuntimeSpec) bool { return s.Version == v }), spec)
 	w.mu.Unlock()
@@ -146,7 +152,16 @@ type placed struct {
 
 // Open implements fleet.Opener.
 func (o placed) Open(ctx context.Context, t fleet.Target) (fleet.Provider, error) {
-	return cmp.Or(o.w.places[t.Spec.Server], o.Cluster).Open(ctx, t)
+	server := t.Spec.Server
+	if name := t.Spec.KubeconfigSecret; name != "" {
+		o.w.mu.Lock()
+		server = cmp.Or(o.w.vault[name], "nowhere")
+		o.w.mu.Unlock()
+	}
+	if server == "nowhere" {
+		return nil, fleet.ErrNoSecret
+	}
+	return cmp.Or(o.w.places[server], o.Cluster).Open(ctx, t)
 }
 
 // moveTo makes a new place that of the versions that are registered from now on.
@@ -154,6 +169,15 @@ func (w *world) moveTo(server string) *fleettest.Cluster {
 	c := newCluster()
 	w.places[server], w.spec.Server = c, server
 	return c
+}
+
+// secret gives a secret another value; empty: it is deleted.
+func (w *world) secret(name, value string) {
+	w.mu.Lock()
+	w.vault = map[string]string{name: value}
+	w.mu.Unlock()
+	w.f.SecretChanged("default", name)
+	w.pass(time.Second)
 }
 
 // bind is fleet.Config.Bind.
@@ -330,9 +354,35 @@ func (w *world) Ended(_ context.Context, l lease.Lease, f protocol.Failure) erro
 func (w *world) Adopt(_ context.Context, l lease.Lease, result []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.untaken != nil {
+		return w.untaken
+	}
 	w.jobs[l.Job].State = lease.Settled
 	w.adopted = append(w.adopted, l.Job+" "+string(result))
 	return nil
+}
+
+// Recover implements fleet.Runs.
+func (w *world) Recover(ctx context.Context, _, run string, attempt int64, _ string, output func(context.Context) []byte) error {
+	w.mu.Lock()
+	misses := w.expired[run] == attempt
+	w.mu.Unlock()
+	if !misses {
+		return nil
+	}
+	found := output(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = append(w.late, fmt.Sprintf("%s/%d %s", run, attempt, found))
+	return nil
+}
+
+// expires takes the lease of a job back, as when it has run out.
+func (w *world) expires(id string) {
+	w.move(id, func(j *job) {
+		j.State = lease.Settled
+		w.expired = map[string]int64{id: j.Attempt}
+	})
 }
 
 // Foretell implements fleet.Runs.
@@ -344,9 +394,14 @@ func (w *world) Foretell(run string, attempt int64, f protocol.Failure) {
 
 // Get implements fleet.Runners: a runner is named for its unit.
 func (w *world) Get(_ context.Context, _, id string) (protocol.Runner, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.unread != nil {
+		return protocol.Runner{}, w.unread
+	}
 	var unit string
 	if _, err := fmt.Sscanf(id, "runner of %s", &unit); err != nil {
-		return protocol.Runner{}, errors.New("no such runner")
+		return protocol.Runner{}, protocol.NotFound("no such runner")
 	}
 	return protocol.Runner{ID: id, Unit: unit}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/everdict/everdict/coordinator/auth"
 	"github.com/everdict/everdict/coordinator/pairing"
+	"github.com/everdict/everdict/coordinator/store"
 	"github.com/everdict/everdict/lease"
 	"github.com/everdict/everdict/lease/sqlite"
 	"github.com/everdict/everdict/protocol"
@@ -186,9 +187,31 @@ func (s *Service) Adopt(ctx context.Context, l lease.Lease, result []byte) error
 	return err
 }
 
-// errLate: the result is kept, and has ended nothing: its runner was revoked, or the attempt
-// is over.
-var errLate = errors.New("run: the result came too late")
+// Recover keeps a result that a unit has left in its output as late evidence of an attempt
+// (P2), if its runner had that and no result of it came. Only then output is asked for one;
+// nil: there is none.
+func (s *Service) Recover(ctx context.Context, workspace, run string, attempt int64, unit string, output func(context.Context) []byte) error {
+	a, err := s.cfg.Store.Attempt(ctx, run, attempt)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil || a.RunnerLabel != unit || a.Result != nil {
+		return err
+	}
+	result := output(ctx)
+	if result == nil {
+		return nil
+	}
+	r, err := s.cfg.Runners.Get(ctx, workspace, a.Runner)
+	if err != nil { // it is forgotten by now; the attempt is not
+		r = protocol.Runner{ID: a.Runner, Label: a.RunnerLabel}
+	}
+	_, err = s.Finish(ctx, lease.Ref{Job: run, Attempt: attempt}, Holder{Runner: r}, result)
+	return err
+}
+
+// errLate: the result is kept, and has ended nothing.
+var errLate = protocol.Conflict("the result came too late: its runner was revoked, or the attempt is over")
 
 // Foretell says why the lease of an attempt will end without a result, where the
 // cluster does not know whether its process is over: then the lease has to run out. A

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +164,47 @@ func TestP12_NoPayloadWithSecrets(t *testing.T) {
 		}
 		if _, err := w.handOutTo(before, 0, "unit-1"); code(err) != protocol.CodeBadRequest {
 			t.Errorf("handed out: %v, want that it cannot be", err)
+		}
+	})
+}
+
+// TestP2_AResultThatAUnitHasLeft: of an attempt that its unit's runner held and that has no
+// result, it is late evidence. Of any other nobody asks for it.
+func TestP2_AResultThatAUnitHasLeft(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.cluster()
+		id := w.submit(request("cluster"))
+		if _, err := w.handOutTo(id, 0, "unit-1"); err != nil {
+			t.Fatal(err)
+		}
+		doc, err := json.Marshal(passed(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		keep := func(attempt int64, unit string, doc []byte) {
+			t.Helper()
+			err := w.s.Recover(t.Context(), "default", id, attempt, unit, func(context.Context) []byte { asked++; return doc })
+			if err != nil {
+				t.Fatalf("recover attempt %d of %s: %v", attempt, unit, err)
+			}
+		}
+		time.Sleep(25 * time.Hour) // its time is over
+		before := w.record(id)
+		keep(1, "unit-2", doc)
+		keep(2, "unit-1", doc)
+		if asked != 0 {
+			t.Errorf("asked %d times for the result of other attempts", asked)
+		}
+		keep(1, "unit-1", nil)
+		keep(1, "unit-1", doc)
+		keep(1, "unit-1", doc)
+		a, err := w.s.Attempts(t.Context(), ann, id)
+		if err != nil || asked != 2 || len(a) != 1 || a[0].LateAt == nil || a[0].Result == nil {
+			t.Errorf("asked %d times, attempts %s, %v; want the late result, asked for until it was there", asked, dump(a), err)
+		}
+		if after := w.record(id); after.Status != before.Status || dump(after.Failure) != dump(before.Failure) {
+			t.Errorf("the run was %s and is %s, want it unchanged", dump(before), dump(after))
 		}
 	})
 }

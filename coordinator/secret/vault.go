@@ -33,6 +33,9 @@ type Config struct {
 	Keys  KeyService
 	// Referrers are asked by Usage.
 	Referrers []Referrer
+	// Changed is told of a secret of a workspace that has another value, or none any more;
+	// nil: nobody is.
+	Changed func(workspace, name string)
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 	Log *slog.Logger
@@ -164,7 +167,17 @@ func (v *Vault) Set(ctx context.Context, o Owner, name string, req protocol.Secr
 		return err
 	}
 	record.UpdatedAt = protocol.At(v.cfg.Now())
-	return v.cfg.Store.PutSecret(ctx, record)
+	if err := v.cfg.Store.PutSecret(ctx, record); err != nil {
+		return err
+	}
+	v.changed(o, req.Scope, name)
+	return nil
+}
+
+func (v *Vault) changed(o Owner, scope, name string) {
+	if v.cfg.Changed != nil && scope == protocol.SecretWorkspace {
+		v.cfg.Changed(o.Workspace, name)
+	}
 }
 
 // Delete ends a secret of o: attempts that are handed out from now on do without. To
@@ -173,6 +186,9 @@ func (v *Vault) Delete(ctx context.Context, o Owner, scope, name string) error {
 	err := v.cfg.Store.DeleteSecret(ctx, o.key(scope, name))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
+	}
+	if err == nil {
+		v.changed(o, scope, name)
 	}
 	return err
 }

@@ -253,3 +253,25 @@ func TestAKeyServiceThatDoesNotAnswer(t *testing.T) {
 	v.cfg.Keys = ring
 	p.wants(v, ann, named("A"), value)
 }
+
+// TestWhoUsesASecretIsTold: a client that was made with the value of before is another's.
+func TestWhoUsesASecretIsTold(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	var told []string
+	v, err := OpenWith(t.Context(), p.keys, Config{Store: p.store, Changed: func(workspace, name string) { told = append(told, workspace+"/"+name) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.set(v, ann, protocol.SecretWorkspace, "A", value)
+	p.set(v, ann, protocol.SecretUser, "B", value)
+	p.set(v, ann, protocol.SecretWorkspace, "A", value+" again")
+	for range 2 { // the second finds none
+		if err := v.Delete(t.Context(), ann, protocol.SecretWorkspace, "A"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"default/A", "default/A", "default/A"}; !slices.Equal(told, want) {
+		t.Errorf("told of %q, want %q: set, replaced, deleted", told, want)
+	}
+}

@@ -80,3 +80,33 @@ func TestP3_APayloadThatNoPodTakes(t *testing.T) {
 	failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict.test/nowhere:0")
 	noUnits(t, ns)
 }
+
+// TestP5_AnOutputThatIsNotReadAtOnce: a log that the cluster does not give is asked for again. It
+// has the only copy of the result.
+func TestP5_AnOutputThatIsNotReadAtOnce(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	doc := through(t, nil, func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/log") {
+			switch asked.Add(1) {
+			case 1:
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			case 2:
+				w.WriteHeader(http.StatusNotFound)
+				return
+			}
+		}
+		forward.ServeHTTP(w, r)
+	})
+	h, ns := launching(t, unreachable)
+	secret(t, h, "flaky-config", doc)
+	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "flaky", Version: "1.0.0", Image: runnerImage, Namespace: ns, KubeconfigSecret: "flaky-config", Payload: true})
+	req := on("say an hour of work")
+	req.Runtime = "flaky"
+	succeeded(t, h.Settled(h.Submit(req)), 1)
+	if n := asked.Load(); n < 3 {
+		t.Errorf("the log was asked for %d times, want two failures and more", n)
+	}
+	noUnits(t, ns)
+}

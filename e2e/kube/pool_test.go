@@ -135,3 +135,36 @@ func TestTheImageOfACase(t *testing.T) {
 	}
 	noUnits(t, ns)
 }
+
+// TestASecretThatMovesAPool: a kubeconfig that names another namespace moves its runtime at once.
+// What runs in the one before goes on, and nothing is left there.
+func TestASecretThatMovesAPool(t *testing.T) {
+	t.Parallel()
+	h, ns := launching(t)
+	other := namespace(t, true)
+	config := func(ns string) string {
+		return strings.Replace(withToken(t, launcher(t, ns)), "user: u}", "user: u, namespace: "+ns+"}", 1)
+	}
+	before, after := config(ns), config(other)
+	if before == after {
+		t.Fatal("the kubeconfigs do not name their namespaces")
+	}
+	secret(t, h, "moving", before)
+	register(t, h, protocol.RuntimeSpec{Kind: protocol.RuntimeK8s, ID: "moving", Version: "1.0.0", Image: runnerImage, KubeconfigSecret: "moving", Warm: 1})
+	submit := func(script string) string {
+		req := on(script)
+		req.Runtime, req.Case.Resources = "moving", &protocol.Resources{CPU: 60, MemoryMB: 64} // no unit that is kept ready
+		return h.Submit(req)
+	}
+	wait, open := gate(t)
+	first := submit("run " + wait)
+	h.Running(first)
+	secret(t, h, "moving", after)
+	second := submit("run " + wait)
+	h.Running(second)
+	podOf(t, other, second, 1) // where the secret names it now
+	open()
+	succeeded(t, h.Settled(first), 1)
+	succeeded(t, h.Settled(second), 1)
+	noUnits(t, ns)
+}

@@ -154,6 +154,38 @@ func TestATokenForTheNamespaceAlone(t *testing.T) {
 	}
 }
 
+// TestTheProbeNamesWhatATokenLacks: a token that may do all but one thing is not reported as
+// good, whether something runs in the namespace or not.
+func TestTheProbeNamesWhatATokenLacks(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	p := c.provider(t, "c")
+	if _, err := p.Probe(t.Context()); err != nil {
+		t.Fatalf("probe in an empty namespace: %v", err)
+	}
+	run := protocol.NewID(protocol.RunPrefix)
+	o := fleet.Order{Unit: fleet.UnitName(run, 1), Job: run, Attempt: 1, URL: "http://127.0.0.1:1",
+		Token: func(context.Context) (string, error) { return "wait", nil }}
+	if err := p.Launch(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	house.Eventually(t, "it has an allocation", func() bool {
+		all, err := c.allocs(o.Unit)
+		return err == nil && len(all) > 0
+	})
+	if _, err := p.Probe(t.Context()); err != nil {
+		t.Errorf("probe with the rights that the docs name: %v", err)
+	}
+	c.token = c.grant(t, strings.ReplaceAll(policy(t, c.ns), `, "read-logs"`, ""))
+	var auth *fleet.AuthError
+	if _, err := c.provider(t, "c").Probe(t.Context()); !errors.As(err, &auth) || !strings.Contains(err.Error(), "may not read logs") {
+		t.Errorf("probe without read-logs: %v, want that it may not read logs", err)
+	}
+	if err := p.Terminate(t.Context(), o.Unit); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAPoolThatIsWatchedAsksForNothing: a list costs the cluster no call, and neither
 // does a unit that just runs.
 func TestAPoolThatIsWatchedAsksForNothing(t *testing.T) {

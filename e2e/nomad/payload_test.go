@@ -127,3 +127,24 @@ func TestStandin_P3_APayloadUnitIsStartedTwice(t *testing.T) {
 	c.standin.Find(first)
 	c.empty(t)
 }
+
+// TestAVersionAtABadAddress: what runs where the version before it was is looked after all the
+// same: a result is taken, and what is not wanted any more is removed.
+func TestAVersionAtABadAddress(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	var spec protocol.RuntimeSpec
+	h := launching(t, c, patient, unreachable, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { spec = *s })
+	wait, open := house.Gate(t)
+	id, cancelled := h.Submit(on("run "+wait)), h.Submit(on("run "+wait))
+	c.forgotten(t, fleet.UnitName(id, 1))
+	c.forgotten(t, fleet.UnitName(cancelled, 1))
+	spec.Version, spec.Addr = "2.0.0", "http://127.0.0.1:9"
+	h.Register(spec)
+	if _, err := h.Client.Cancel(t.Context(), cancelled); err != nil {
+		t.Fatal(err)
+	}
+	open()
+	house.Done(t, h.Settled(id))
+	c.empty(t)
+}

@@ -31,6 +31,8 @@ type Cluster struct {
 	refused  int
 	kept     error // what removals answer
 	most     int   // units that its quota has room for; 0: it has none
+	onEnd    func(print func(string)) time.Duration
+	unread   error // what questions for an output answer
 	behind   bool  // lists show launches that are complete as half done
 	broken   error // what launches answer when they have the unit's document
 	watchers map[int]func()
@@ -170,6 +172,20 @@ func (c *Cluster) Quota(most int) {
 	c.most = most
 }
 
+// OnTerminate says what units do when they are told to end: print, and stay for a time.
+func (c *Cluster) OnTerminate(do func(print func(string)) (stays time.Duration)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onEnd = do
+}
+
+// Unread makes outputs unreadable with err until it is called with nil.
+func (c *Cluster) Unread(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unread = err
+}
+
 // Behind makes lists show units that were launched as half launched, until it is called
 // with false.
 func (c *Cluster) Behind(yes bool) {
@@ -284,8 +300,11 @@ type provider struct {
 
 var (
 	_ fleet.Featured = (*Cluster)(nil)
-	_ fleet.Provider = (*provider)(nil)
+	_ fleet.Located  = (*provider)(nil)
 )
+
+// Location implements fleet.Located: each cluster is a place.
+func (p *provider) Location() string { return fmt.Sprintf("%p", p.c) }
 
 func (p *provider) target() string {
 	return p.t.Coordinator + "/" + p.t.Workspace + "/" + p.t.Spec.ID
@@ -462,12 +481,26 @@ func (p *provider) Terminate(ctx context.Context, name string) error {
 		return err
 	}
 	u := p.c.units[p.key(name)]
-	delete(p.c.units, p.key(name))
-	p.c.mu.Unlock()
-	if u != nil && u.stop != nil {
-		u.stop()
+	if u == nil {
+		p.c.mu.Unlock()
+		return nil
 	}
-	p.c.changed()
+	gone := func() {
+		p.c.mu.Lock()
+		delete(p.c.units, p.key(name))
+		p.c.mu.Unlock()
+		if u.stop != nil {
+			u.stop()
+		}
+		p.c.changed()
+	}
+	if do := p.c.onEnd; do != nil {
+		time.AfterFunc(do(func(s string) { u.output.WriteString(s) }), gone)
+		p.c.mu.Unlock()
+		return nil
+	}
+	p.c.mu.Unlock()
+	gone()
 	return nil
 }
 
@@ -492,6 +525,9 @@ func (p *provider) Output(ctx context.Context, name string, limit int64) ([]byte
 	u := p.c.units[p.key(name)]
 	if u == nil {
 		return nil, nil
+	}
+	if p.c.unread != nil {
+		return nil, p.c.unread
 	}
 	b := bytes.Clone(u.output.Bytes())
 	return b[max(0, int64(len(b))-limit):], nil

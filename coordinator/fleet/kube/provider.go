@@ -28,6 +28,7 @@ type provider struct {
 	t          fleet.Target
 	client     kubernetes.Interface
 	namespace  string
+	host       string
 	credential string
 	selector   string
 	// expires is when the client certificate does; zero: there is none.
@@ -38,10 +39,13 @@ type provider struct {
 	doubts atomic.Pointer[doubts]
 }
 
-var _ fleet.Provider = (*provider)(nil)
+var _ fleet.Located = (*provider)(nil)
+
+// Location implements fleet.Located.
+func (p *provider) Location() string { return p.host + " " + p.namespace }
 
 func newProvider(cfg Config, t fleet.Target, client kubernetes.Interface, a access) *provider {
-	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
+	return &provider{cfg: cfg, t: t, client: client, namespace: a.namespace, host: a.config.Host, credential: a.credential, expires: expiry(a.config), selector: ours(t).String()}
 }
 
 // Launch implements fleet.Provider: a suspended Job, then the Secret that it owns with
@@ -180,26 +184,33 @@ func (p *provider) Output(ctx context.Context, unit string, limit int64) ([]byte
 	// Of two Pods of one unit, either may have the result.
 	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
 	var all []byte
+	var failed error
 	for i := range pods.Items {
 		out, err := p.output(ctx, pods.Items[i].Name, limit)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err)
 		all = append(all, out...)
 	}
-	return all[max(0, int64(len(all))-limit):], nil
+	return all[max(0, int64(len(all))-limit):], failed
 }
 
 func (p *provider) output(ctx context.Context, pod string, limit int64) ([]byte, error) {
 	logs, err := p.client.CoreV1().Pods(p.namespace).GetLogs(pod, &corev1.PodLogOptions{Container: container, TailLines: ptr(int64(tailLines))}).Stream(ctx)
-	if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) { // there is no container yet, or no more
+	if noOutput(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, p.err("read the output", err)
 	}
 	defer logs.Close()
-	return tail(logs, limit)
+	out, err := tail(logs, limit)
+	return out, p.err("read the output", err)
+}
+
+// noOutput says that a Pod has no container yet, or no more. A kubelet that does not know
+// the Pod (404), as for a moment after its restart, or does not reach what runs its
+// containers, says nothing of that; a Pod that is gone is not listed the next time.
+func noOutput(err error) bool {
+	return apierrors.IsBadRequest(err) && (!strings.Contains(err.Error(), "rpc error") || strings.Contains(err.Error(), "code = NotFound"))
 }
 
 // tail is the end of a stream.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 
 	"github.com/hashicorp/nomad/api"
 
@@ -50,6 +51,7 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 			_, err := p.client.Variables().CheckedDelete(variable(probeUnit, nil), never, p.write(ctx))
 			return err
 		}},
+		{"read logs", func() error { return p.readAnyLog(ctx) }},
 	} {
 		if err := p.permitted(may.action, may.ask()); err != nil {
 			return "", err
@@ -59,6 +61,27 @@ func (p *provider) Probe(ctx context.Context) (string, error) {
 		return fmt.Sprintf("nomad, whose version %s may not read (agent: read)", p.credential), nil
 	}
 	return "nomad " + version, nil
+}
+
+// readAnyLog asks for the log of a task that never is, in an allocation of the namespace if
+// there is one: of one that is not there some versions say just that, whoever asks.
+func (p *provider) readAnyLog(ctx context.Context) error {
+	alloc := "00000000-0000-0000-0000-000000000000"
+	all, _, err := p.client.Allocations().List((&api.QueryOptions{PerPage: 1}).WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		alloc = all[0].ID
+	}
+	body, err := p.client.Raw().Response("/v1/client/fs/logs/"+alloc+"?"+url.Values{"task": {probeUnit}, "type": {"stdout"}, "plain": {"true"}}.Encode(), p.read(ctx))
+	switch code := status(err); {
+	case err == nil:
+		return body.Close()
+	case code == 0, code == http.StatusForbidden, code == http.StatusUnauthorized:
+		return err
+	}
+	return nil // that the log cannot be had comes after the question who may
 }
 
 // permitted is nil where the cluster said anything but that the token may not.
