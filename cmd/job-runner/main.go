@@ -34,7 +34,8 @@
 //	EVERDICT_NETWORK          "none" if the cluster lets this container reach the coordinator alone
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
-//	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
+//	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m. After SIGTERM it
+//	                          is printed 3 s after the drain timeout at the latest
 //	EVERDICT_FIRST_TIMEOUT    how long to wait for the first run; default 2m
 //	EVERDICT_IDLE_TIMEOUT     how long to wait for each further one; default 0: it takes one
 //	EVERDICT_LIFE             the age at which it takes no more; default: none
