@@ -31,8 +31,13 @@ import (
 	"github.com/everdict/everdict/protocol/link"
 )
 
-// giveBackBound bounds the return of attempts when a runner goes away.
-const giveBackBound = 10 * time.Second
+const (
+	// giveBackBound bounds the return of attempts when a runner goes away.
+	giveBackBound = 10 * time.Second
+	// leaveBound is what a runner that leaves takes of its grace for each call that is to
+	// reach the coordinator: it gives attempts back, and delivers, for so long.
+	leaveBound = 3 * time.Second
+)
 
 // Config of a Runner. URL, Credential, StateDir, WorkDir, Driver and Lookup are
 // required.
@@ -82,13 +87,13 @@ type Config struct {
 	// Once makes the runner drain by itself when its first attempt has ended.
 	Once bool
 	// Given is an attempt that the runner begins with, without having pulled it; nil: none.
-	// It needs no session.
+	// It needs no session, and goes on when the coordinator turns the runner away.
 	Given *Given
 	// DeliverTimeout is how long a runner that leaves tries to deliver its results.
 	// Default 10 s.
 	DeliverTimeout time.Duration
-	// Undelivered is given each result that could not be delivered when the runner
-	// leaves; nil: they stay in the outbox for the next start.
+	// Undelivered is given each result that could not be delivered when Run returns; nil:
+	// they stay in the outbox for the next start.
 	Undelivered func(run string, epoch int64, result []byte)
 	// DrainTimeout is how long Drain lets attempts go on; 0 gives them back at once.
 	DrainTimeout time.Duration
@@ -165,6 +170,8 @@ type Runner struct {
 	slots    []*slot
 	draining chan struct{}
 	drain    sync.Once
+	leaving  chan struct{} // closed by Leave
+	nobody   chan struct{} // closed when there is no coordinator to deliver to
 	stirred  chan struct{} // an attempt has begun or ended; see untilIdle
 	gate     *gate
 	redial   chan struct{} // somebody does not want to wait; see Redial
@@ -184,7 +191,8 @@ type Runner struct {
 	listed   int // how many were ever in active
 	// arriving is how many offers are on their way into active, or are being given back.
 	arriving  int
-	suspended bool // see hold
+	suspended bool      // see hold
+	drained   time.Time // when the drain timeout is over for who leaves; zero: Leave was not called
 
 	// attempts counts those in active that are worked on, and arriving. It is added to with
 	// the mutex, and not by an offer once draining is closed: after that Wait misses none.
@@ -214,6 +222,8 @@ func New(cfg Config) *Runner {
 	r := &Runner{
 		cfg: cfg, log: cfg.Log,
 		draining: make(chan struct{}),
+		leaving:  make(chan struct{}),
+		nobody:   make(chan struct{}),
 		stirred:  make(chan struct{}, 1),
 		active:   map[string]*attempt{},
 		arrived:  make(chan struct{}),
@@ -234,6 +244,19 @@ func New(cfg Config) *Runner {
 func (r *Runner) Drain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.drainNow()
+}
+
+// Leave is Drain for a runner that is ended soon, whether it is ready or not. What is not
+// delivered a moment after the drain timeout goes to Undelivered, however long
+// DeliverTimeout is.
+func (r *Runner) Leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.drained.IsZero() {
+		r.drained = time.Now().Add(r.cfg.DrainTimeout)
+		close(r.leaving)
+	}
 	r.drainNow()
 }
 
@@ -280,7 +303,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	served := make(chan error, 1)
-	go func() { served <- r.keep(work) }()
+	go func() { served <- r.connect(work) }()
 	suspend := make(chan struct{})
 	go func() {
 		defer close(suspend)
@@ -295,6 +318,7 @@ func (r *Runner) Run(ctx context.Context) (err error) {
 	case err = <-served:
 		r.stopAll(&executor.Stopped{Reason: executor.StopStale, Message: fmt.Sprintf("the coordinator has turned this runner away: %v", err)})
 		r.attempts.Wait()
+		r.handOver()
 		return err
 	case <-ctx.Done():
 		r.Drain()
@@ -337,17 +361,22 @@ func (r *Runner) leave() error {
 	r.attempts.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), r.cfg.DeliverTimeout)
 	defer cancel()
-	if r.cfg.URL == "" {
-		cancel() // there is nobody to deliver to
-	}
+	go func() {
+		defer cancel()
+		select {
+		case <-r.nobody:
+		case <-r.leaving:
+			select {
+			case <-r.nobody:
+			case <-time.After(r.leaveTime()):
+			case <-ctx.Done():
+			}
+		case <-ctx.Done():
+		}
+	}()
 	if err := r.out.Drained(ctx); err != nil {
 		r.log.Warn("results remain in the outbox for the next start", "bytes", r.out.Unacknowledged())
-		if give := r.cfg.Undelivered; give != nil {
-			err := r.out.Undelivered(func(a outbox.Attempt, result json.RawMessage) { give(a.Run, a.Epoch, result) })
-			if err != nil {
-				r.log.Error("a result could not be read", "err", err)
-			}
-		}
+		r.handOver()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -355,6 +384,35 @@ func (r *Runner) leave() error {
 		return &DrainedError{GivenBack: r.gaveBack}
 	}
 	return nil
+}
+
+// leaveTime is how long a runner that leaves goes on delivering.
+func (r *Runner) leaveTime() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, time.Until(r.drained)) + leaveBound
+}
+
+// giveBackTime is how long the return of an attempt is tried.
+func (r *Runner) giveBackTime() time.Duration {
+	select {
+	case <-r.leaving:
+		return leaveBound
+	default:
+		return giveBackBound
+	}
+}
+
+// handOver gives Undelivered what lies in the outbox.
+func (r *Runner) handOver() {
+	give := r.cfg.Undelivered
+	if give == nil {
+		return
+	}
+	err := r.out.Undelivered(func(a outbox.Attempt, result json.RawMessage) { give(a.Run, a.Epoch, result) })
+	if err != nil {
+		r.log.Error("a result could not be read", "err", err)
+	}
 }
 
 // open takes the directories, ends what a crashed runner left, and reports its

@@ -25,25 +25,41 @@ const maxAsks = 32
 // askDeadline bounds the reading of a question; the answer may take days.
 const askDeadline = 10 * time.Second
 
+const (
+	// socketName is how many characters the name of a socket has: enough to tell those of
+	// one runner apart.
+	socketName = 8
+	// maxSocket is how long its path may be: macOS allows 103 bytes, Linux 107.
+	maxSocket = 103
+)
+
 // acceptPause is how long the listening rests after a connection could not be
 // taken.
 const acceptPause = 100 * time.Millisecond
 
 // asks is how the job of one attempt asks a person.
 type asks struct {
-	dir string // of the sockets; short, because the kernel allows 107 bytes
+	dir string // of the sockets
 	put func(ctx context.Context, question string) (link.Answer, error)
 }
 
 // Listen implements executor.Asks.
 func (a *asks) Listen(ctx context.Context, holds func(pid int) bool) (socket string, stop func(), err error) {
-	socket = filepath.Join(a.dir, protocol.NewID(""))
+	dir, remove, err := a.place()
+	if err != nil {
+		return "", nil, fmt.Errorf("agent: make a place for questions: %w", err)
+	}
+	id := protocol.NewID("")
+	socket = filepath.Join(dir, id[len(id)-socketName:])
 	l, err := net.Listen("unix", socket)
 	if err != nil {
+		remove()
 		return "", nil, fmt.Errorf("agent: listen for questions: %w", err)
 	}
 	if err := os.Chmod(socket, 0o600); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
+		err = errors.Join(fmt.Errorf("agent: listen for questions: %w", err), l.Close())
+		remove()
+		return "", nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	k := &asker{asks: a, listener: l, holds: holds, places: make(chan struct{}, maxAsks)}
@@ -52,7 +68,24 @@ func (a *asks) Listen(ctx context.Context, holds func(pid int) bool) (socket str
 		cancel()
 		_ = l.Close()
 		k.wg.Wait()
+		remove()
 	}, nil
+}
+
+// place is a directory for a socket: the runner's own, or, where that has too long a path,
+// as some clusters give it, a new one among the temporary files.
+func (a *asks) place() (dir string, remove func(), err error) {
+	fits := func(dir string) bool { return len(dir)+1+socketName <= maxSocket }
+	if fits(a.dir) {
+		return a.dir, func() {}, nil
+	}
+	const pattern = "everdict-ask-*"
+	among := os.TempDir()
+	if !fits(filepath.Join(among, pattern+"0123456789")) { // it is the cluster's, too
+		among = "/tmp"
+	}
+	dir, err = os.MkdirTemp(among, pattern)
+	return dir, func() { _ = os.RemoveAll(dir) }, err
 }
 
 // Answer implements executor.Asks.

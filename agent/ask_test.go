@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -227,5 +228,33 @@ func TestAskerSaysNoMore(t *testing.T) {
 	}
 	if reply, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(reply, "approved") {
 		t.Errorf("got %q, %v", reply, err)
+	}
+}
+
+// A runner's directory may have any path; that of a socket may not.
+func TestAskInADirectoryOfALongName(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := &asks{dir: dir, put: func(context.Context, string) (link.Answer, error) { return link.Answer{Approved: true}, nil }}
+	socket, stop, err := a.Listen(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = fmt.Fprintln(conn, `{"question":"Anybody?"}`)
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, `"approved":true`) {
+		t.Errorf("got %q, %v", line, err)
+	}
+	_ = conn.Close()
+	stop()
+	if _, err := os.Stat(filepath.Dir(socket)); !os.IsNotExist(err) {
+		t.Errorf("the directory of the socket is left: %v", err)
 	}
 }

@@ -375,7 +375,7 @@ func (a *attempt) giveBack(why *executor.Stopped) {
 		a.r.gaveBack++
 		a.r.mu.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), giveBackBound)
+	ctx, cancel := context.WithTimeout(context.Background(), a.r.giveBackTime())
 	defer cancel()
 	err := a.r.onSession(ctx, func(s *link.RunnerSession) error {
 		_, err := s.GiveBack(ctx, a.ref, link.GiveBack{Reason: reason, Text: why.Error(), Started: true})

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -14,11 +15,30 @@ import (
 // as a payload. The coordinator keeps its lease whether this runner is heard of or not,
 // so it is never frozen for want of a renewal. A session, if there is one, brings the
 // coordinator's word that it does not stand any more, or that it was cancelled, and takes
-// its evidence.
+// its evidence. A coordinator that turns the runner away takes no evidence; the attempt goes
+// on, unless it is another process that has this runner's place and attempt.
 type Given struct {
 	link.AttemptRef
 	// Job is a protocol.Job, as an offer has it.
 	Job json.RawMessage
+}
+
+// connect is keep, as far as there is a coordinator. A runner that was given its attempt
+// goes on without.
+func (r *Runner) connect(ctx context.Context) (err error) {
+	if r.cfg.URL != "" {
+		err = r.keep(ctx)
+	}
+	close(r.nobody)
+	var taken *link.TakenOverError
+	if r.cfg.Given == nil || errors.As(err, &taken) || ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		r.log.Warn("the coordinator has turned this runner away: the attempt that it was given goes on without", "err", err)
+	}
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // beginGiven starts to work on the attempt that the runner was given. One that is in the

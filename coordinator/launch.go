@@ -73,9 +73,9 @@ func (l *Launch) own(cfg *Config) *local.Opener {
 	})
 }
 
-// deadlineSlack is what an attempt may take beside its harness: to set up, to install,
-// to wait for a person, to grade. After it a cluster ends the unit, as a backstop; what
-// ends an attempt in time is its runner.
+// deadlineSlack is what an attempt may take beside its harness: to set up, to install, to
+// grade. After it the fleet ends the attempt, as a backstop; what ends one in time is its
+// runner.
 const deadlineSlack = 2 * time.Hour
 
 // clusters are the technologies on which runners are launched, by kind of runtime.

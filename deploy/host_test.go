@@ -109,6 +109,11 @@ func TestNomadPool(t *testing.T) {
 	if *task.KillTimeout < got.Drain+10*time.Second {
 		t.Errorf("it drains for %v, and is killed after %v", got.Drain, *task.KillTimeout)
 	}
+	// What clients grant if nobody tells them otherwise, however much a job asks for:
+	// https://developer.hashicorp.com/nomad/docs/configuration/client#max_kill_timeout
+	if most := 30 * time.Second; *task.KillTimeout > most {
+		t.Errorf("it asks for %v after SIGTERM, and clients cut that to %v", *task.KillTimeout, most)
+	}
 	if !strings.HasPrefix(got.StateDir, "/alloc/data/") || !*job.TaskGroups[0].EphemeralDisk.Sticky {
 		t.Errorf("what it keeps is in %s, which does not move with it", got.StateDir)
 	}

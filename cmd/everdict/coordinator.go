@@ -69,6 +69,7 @@ func coordinatorConfig(o cli.CoordinatorOptions) coordinator.Config {
 			URL: o.Launch.RunnerURL, HostNetwork: o.Launch.KubeHostNetwork, ImagePullPolicy: o.Launch.KubeImagePullPolicy, User: o.Launch.KubeUser,
 			NomadHostNetwork: o.Launch.NomadHostNetwork, NomadUser: o.Launch.NomadUser,
 			Egress: o.Launch.KubeNetworkPolicy, Isolation: fleet.Isolation{Mode: o.Launch.TrustZones, Runtime: o.Launch.TrustZoneRuntime},
+			PendingTimeout: o.Launch.PendingTimeout,
 		},
 		Version: version, Log: o.Log,
 	}

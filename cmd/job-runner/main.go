@@ -5,6 +5,7 @@
 //	job-runner               works; all settings are variables, see below
 //	job-runner install PATH  copies itself to PATH, for containers of other images
 //	job-runner copy FROM TO  moves a payload to where the runner can remove it
+//	job-runner ask QUESTION  asks a person; jobs find it on their PATH as everdict
 //	job-runner version
 //
 // A result that it cannot deliver it prints as one line after the sentinel
@@ -34,7 +35,8 @@
 //	EVERDICT_NETWORK          "none" if the cluster lets this container reach the coordinator alone
 //	EVERDICT_DRAIN_TIMEOUT    how long the run may go on after SIGTERM; default 15s
 //	EVERDICT_JOIN_TIMEOUT     how long to try to reach the coordinator; default 5m
-//	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m
+//	EVERDICT_DELIVER_TIMEOUT  how long to try to deliver the result; default 10m. After SIGTERM it
+//	                          is printed 3 s after the drain timeout at the latest
 //	EVERDICT_FIRST_TIMEOUT    how long to wait for the first run; default 2m
 //	EVERDICT_IDLE_TIMEOUT     how long to wait for each further one; default 0: it takes one
 //	EVERDICT_LIFE             the age at which it takes no more; default: none
@@ -52,8 +54,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
+	"github.com/everdict/everdict/agent"
+	"github.com/everdict/everdict/cmd/ask"
 	"github.com/everdict/everdict/cmd/launched"
 	"github.com/everdict/everdict/cmd/member"
 )
@@ -62,20 +67,26 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 {
-		os.Exit(command(os.Args[1:]))
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	err := launched.Run(ctx, launched.Config{Version: version})
+	if len(os.Args) > 1 || filepath.Base(os.Args[0]) == "everdict" {
+		os.Exit(command(ctx, os.Args[1:]))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		self = "" // then jobs have no everdict
+	}
+	err = launched.Run(ctx, launched.Config{Version: version, Agent: agent.Config{Executable: self}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "job-runner:", err)
 	}
 	os.Exit(member.ExitCode(err))
 }
 
-func command(args []string) int {
+func command(ctx context.Context, args []string) int {
 	switch {
+	case filepath.Base(os.Args[0]) == "everdict", args[0] == "ask":
+		return ask.Command(ctx, args, os.Getenv, os.Stdout, os.Stderr)
 	case args[0] == "version":
 		fmt.Println(version)
 		return 0
@@ -92,7 +103,7 @@ func command(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "usage: job-runner | job-runner install PATH | job-runner copy FROM TO | job-runner version")
+	fmt.Fprintln(os.Stderr, "usage: job-runner | job-runner install PATH | job-runner copy FROM TO | job-runner ask QUESTION | job-runner version")
 	return member.ExitFailed
 }
 

@@ -171,7 +171,7 @@ func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err er
 		printResult(w.stdout, result)
 		w.printed++
 		if cfg.Given == nil {
-			printed = fmt.Errorf("the result of %s could not be delivered within %v and was printed", run, cfg.DeliverTimeout)
+			printed = fmt.Errorf("the result of %s could not be delivered in time and was printed", run)
 		}
 	}
 	cfg.ExitWhenIdle = wait
@@ -181,7 +181,7 @@ func (w *worker) one(ctx context.Context, wait time.Duration) (took bool, err er
 	go func() {
 		select {
 		case <-ctx.Done():
-			r.Drain()
+			r.Leave()
 		case <-over:
 		}
 	}()

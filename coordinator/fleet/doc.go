@@ -32,6 +32,7 @@
 //	queued     may pass (unschedulable, quota)    the run's placement says so; final after PendingTimeout
 //	leased     its process is surely over         the attempt is over (run.Ended)
 //	leased     nobody knows (node lost)           the lease runs out, with this as the reason (run.Foretell)
+//	leased     none, but it has run for too long  the attempt is over (run.Ended); see deadline.go
 //
 // A unit whose job is settled, is held by another runner, or has gone on to a later
 // attempt is not wanted. It is terminated after Grace, in which most end by themselves.

@@ -42,7 +42,7 @@ func failure(u *Unit, t *Trouble, n Needs, fresh bool) protocol.Failure {
 	case CauseDeadline:
 		what = "met its deadline"
 		f.Reason, f.Retryable = protocol.ReasonTimeout, false
-		deadline := n.Deadline
+		deadline := backstop(n, u.Note == payloadNote)
 		if noteOf(u) != nil {
 			deadline = standingDeadline // the unit's, whatever job it had
 		}

@@ -12,7 +12,7 @@ func TestDeadlineOfAStandingUnit(t *testing.T) {
 	t.Parallel()
 	needs := Needs{Deadline: time.Hour}
 	late := &Trouble{Cause: CauseDeadline, Message: "late", Final: true, Dead: true}
-	for note, want := range map[string]time.Duration{"": time.Hour, (&note{Idle: 60}).String(): 24 * time.Hour} {
+	for note, want := range map[string]time.Duration{"": time.Hour + waitBound, payloadNote: time.Hour, (&note{Idle: 60}).String(): 24*time.Hour + waitBound} {
 		f := failure(&Unit{Name: "u", Note: note}, late, needs, false)
 		if f.Limit == nil || f.Limit.Configured != want.Seconds() {
 			t.Errorf("with note %q: %+v, want %v", note, f.Limit, want)

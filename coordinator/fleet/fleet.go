@@ -57,7 +57,8 @@ type Needs struct {
 	CPU, MemoryMB, GPU int
 	// Network is the mode that the case declares; empty: none is declared.
 	Network string
-	// Deadline is what an attempt may take at most, everything included.
+	// Deadline is what an attempt may take at most, everything but waiting for a person
+	// included.
 	Deadline time.Duration
 }
 

@@ -155,7 +155,7 @@ func (l *look) order(ctx context.Context, w *wanted, size int) (o Order, err err
 		}
 		o.Job, o.Attempt = w.Job, w.Attempt+1
 		o.Image, o.CPU, o.MemoryMB, o.GPU = needs.Image, needs.CPU, needs.MemoryMB, needs.GPU
-		o.Deadline, o.Network = needs.Deadline, needs.Network
+		o.Deadline, o.Network = backstop(needs, w.payload), needs.Network
 		if w.payload {
 			life := l.cfg.TokenLife + needs.Deadline
 			o.Note, o.PayloadSize, o.Env = payloadNote, size, map[string]string{EnvDeliver: l.cfg.Deliver.String()}

@@ -122,6 +122,7 @@ type marks struct {
 	// foretold: the run was told how its lease may end. removed: it was terminated.
 	// forgetting: the cluster was told to forget its payload, or is being told.
 	used, going, foretold, removed, forgetting bool
+	clock                                      clock
 }
 
 func newPool(cfg *Config, looks *counted, workspace string, spec *protocol.RuntimeSpec) *pool {

@@ -351,6 +351,9 @@ func (l *look) held(ctx context.Context, u seen, job lease.JobState) {
 	case u.State == Ended && t == nil:
 		t = &Trouble{Cause: CauseExited, Message: "its runner ended by itself", Final: true, Dead: true}
 	case t == nil || !t.Final && u.State != Ended:
+		if l.overran(ctx, u, job) {
+			return
+		}
 		if m := l.mark(u.Name); m.foretold || l.unseen[u.Name] { // what was wrong has passed
 			m.foretold = false
 			l.cfg.Runs.Foretell(u.Job, job.Attempt, protocol.Failure{})

@@ -20,11 +20,11 @@ import (
 
 const (
 	// standingLife is the age at which the runner of a standing unit takes no more jobs.
-	// A job that may take longer gets a unit of its own; so the cluster's backstop,
-	// twice this, meets no job that is within its time.
+	// A job that may take longer gets a unit of its own; so the cluster's backstop meets
+	// no job that is within its time.
 	standingLife = 12 * time.Hour
 	// standingDeadline is that backstop.
-	standingDeadline = 2 * standingLife
+	standingDeadline = 2*standingLife + waitBound
 	// takeBound is how long the runner of a running unit may take until it has the job
 	// that it was given. It may be emptying its container, or about to end.
 	takeBound = 30 * time.Second

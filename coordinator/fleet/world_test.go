@@ -58,6 +58,7 @@ const slowLaunch = 20 * time.Second
 type job struct {
 	lease.JobState
 	runner string
+	asks   bool // it waits for a person
 	needs  fleet.Needs
 }
 
@@ -284,7 +285,7 @@ func (w *world) Demand(_ context.Context, _ string, n int, ids []string) (lease.
 		case j.State == lease.Leased:
 			d.Use.Leases++
 			d.Use.MemoryMB, d.Use.CPU = d.Use.MemoryMB+j.MemoryMB, d.Use.CPU+j.CPU
-			l := lease.Lease{Ref: lease.Ref{Job: id, Attempt: j.Attempt}, Runner: j.runner}
+			l := lease.Lease{Ref: lease.Ref{Job: id, Attempt: j.Attempt}, Runner: j.runner, Parked: j.asks}
 			j.Lease = &l
 			d.Leases = append(d.Leases, l)
 		case j.State == lease.Queued && !j.Delayed && len(d.Next) < n:

@@ -20,11 +20,16 @@ import (
 
 func TestF16_AnImageThatIsNowhere(t *testing.T) {
 	t.Parallel()
-	c := start(t)
-	// That there is no place for it would be known after minutes.
-	h := launching(t, c, patient, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = "everdict-test/nowhere:0" })
-	house.Failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict-test/nowhere:0", "Failed to pull")
-	c.empty(t)
+	for name, how := range map[string]change{"token": func(*coordinator.Config, *protocol.RuntimeSpec) {}, "payload": payloads} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			// That there is no place for it would be known after minutes.
+			h := launching(t, c, patient, how, func(_ *coordinator.Config, s *protocol.RuntimeSpec) { s.Image = "everdict-test/nowhere:0" })
+			house.Failed(t, h.Settled(h.Submit(on("say hello"))), protocol.ClassConfig, protocol.ReasonImage, "everdict-test/nowhere:0", "Failed to pull")
+			c.empty(t)
+		})
+	}
 }
 
 func TestF16_ANameThatIsNoImage(t *testing.T) {

@@ -28,7 +28,7 @@ var sessionKeys = []string{config.SessionIdle, config.SessionLife, config.Truste
 
 // launchKeys are about runners that are launched on clusters.
 var launchKeys = []string{config.RunnerURL, config.KubeHostNetwork, config.KubeImagePullPolicy, config.KubeUser, config.KubeNetworkPolicy,
-	config.NomadHostNetwork, config.NomadUser, config.LocalUnits, config.TrustZones, config.TrustZoneRuntime}
+	config.NomadHostNetwork, config.NomadUser, config.LocalUnits, config.TrustZones, config.TrustZoneRuntime, config.PendingTimeout}
 
 func (a *app) coordinatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -223,12 +223,16 @@ const perTenant = "per-tenant"
 // trustZones are the ways to keep workspaces apart.
 var trustZones = []string{"runtime-declared", perTenant}
 
+// leastPending is shorter than any cluster takes for a place that it can have.
+const leastPending = 10 * time.Second
+
 // launchOptions checks what configuration says about launched runners.
 func (a *app) launchOptions() (LaunchOptions, error) {
 	o := LaunchOptions{RunnerURL: a.cfg.String(config.RunnerURL), KubeHostNetwork: a.cfg.Bool(config.KubeHostNetwork),
 		KubeImagePullPolicy: a.cfg.String(config.KubeImagePullPolicy), KubeUser: int64(a.cfg.Int(config.KubeUser)),
 		NomadHostNetwork: a.cfg.Bool(config.NomadHostNetwork), NomadUser: int64(a.cfg.Int(config.NomadUser)),
-		KubeNetworkPolicy: a.cfg.List(config.KubeNetworkPolicy), TrustZones: a.cfg.String(config.TrustZones), TrustZoneRuntime: a.cfg.String(config.TrustZoneRuntime)}
+		KubeNetworkPolicy: a.cfg.List(config.KubeNetworkPolicy), TrustZones: a.cfg.String(config.TrustZones), TrustZoneRuntime: a.cfg.String(config.TrustZoneRuntime),
+		PendingTimeout: a.cfg.Duration(config.PendingTimeout)}
 	if u, err := url.Parse(o.RunnerURL); o.RunnerURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
 		return o, &adviceError{fmt.Errorf("%s: runner_url is no address", a.cfg.Origin(config.RunnerURL)), "give one that a Pod can reach, such as https://everdict.example"}
 	}
@@ -243,6 +247,9 @@ func (a *app) launchOptions() (LaunchOptions, error) {
 	}
 	if !slices.Contains(trustZones, o.TrustZones) {
 		return o, fmt.Errorf("%s: trust_zones is %q: want %s", a.cfg.Origin(config.TrustZones), o.TrustZones, strings.Join(trustZones, " or "))
+	}
+	if o.PendingTimeout < leastPending {
+		return o, fmt.Errorf("%s: pending_timeout is %s: want %s or more", a.cfg.Origin(config.PendingTimeout), o.PendingTimeout, leastPending)
 	}
 	return o, nil
 }

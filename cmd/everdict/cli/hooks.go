@@ -101,6 +101,8 @@ type LaunchOptions struct {
 	NoMachine string
 	// TrustZones is how workspaces are kept apart, and TrustZoneRuntime what encloses them.
 	TrustZones, TrustZoneRuntime string
+	// PendingTimeout is how long a unit may wait for what its cluster lacks.
+	PendingTimeout time.Duration
 }
 
 // LeaseTimings are the clocks of the queue; they are checked to hold together.

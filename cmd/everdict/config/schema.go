@@ -88,6 +88,7 @@ const (
 	LocalUnits          = "coordinator.local_units"
 	TrustZones          = "coordinator.trust_zones"
 	TrustZoneRuntime    = "coordinator.trust_zone_runtime"
+	PendingTimeout      = "coordinator.pending_timeout"
 
 	Pair          = "runner.pair"
 	PoolToken     = "runner.pool_token"
@@ -164,6 +165,7 @@ func Schema(home string, getenv func(string) string) []Key {
 		{LocalUnits, "local-units", "EVERDICT_LOCAL_UNITS", String, "auto", false, "launch the runners of runtimes of kind local on this machine, as the user of the coordinator: on, off, or auto (everdict up that listens on this machine alone)"},
 		{TrustZones, "trust-zones", "EVERDICT_TRUST_ZONES", String, "runtime-declared", false, "how launched runners of workspaces are kept apart: runtime-declared, or per-tenant (a namespace and a hardened container runtime for each)"},
 		{TrustZoneRuntime, "trust-zone-runtime", "EVERDICT_TRUST_ZONE_RUNTIME", String, "runsc", false, "container runtime under per-tenant for runtimes that name none"},
+		{PendingTimeout, "pending-timeout", "EVERDICT_PENDING_TIMEOUT", Duration, "10m", false, "how long a launched runner may wait for what its cluster lacks (a place, a quota, a registry) before the attempt is over"},
 
 		{Pair, "pair", PairEnv, String, "", true, "alone: pair this machine by a code that you type in on the coordinator's page; or a pairing token: - (stdin), file:PATH, fd:N, or the token itself (with a warning); empty: as it was paired before"},
 		{PoolToken, "pool-token", PoolTokenEnv, String, "", true, "in place of a pairing: join a runtime's pool with this token: - (stdin), file:PATH, fd:N, env, or the token itself (with a warning)"},

@@ -113,12 +113,16 @@ func or(a, b string) string {
 func ending(a *api.AllocationListStub) *fleet.Trouble {
 	t := &fleet.Trouble{Cause: fleet.CauseStart, Final: true, Dead: true, Message: or(a.ClientDescription, "allocation is "+a.ClientStatus)}
 	exit := -1
-	for _, name := range []string{installer, runner} {
+	for _, name := range []string{installer, giver, runner} {
 		task := a.TaskStates[name]
 		if task == nil {
 			continue
 		}
-		if e := last(task, api.TaskTerminated); e != nil {
+		e := last(task, api.TaskTerminated)
+		if last(task, api.TaskSiblingFailed) != nil && (name != runner || e == nil) {
+			continue // it was well: another one's trouble has ended it
+		}
+		if e != nil {
 			// What is stopped is killed, and some engines take that for an OOM:
 			// https://github.com/hashicorp/nomad/issues/9425
 			if e.Details["oom_killed"] == "true" && e.ExitCode != 0 && a.DesiredStatus == api.AllocDesiredStatusRun {
@@ -137,9 +141,7 @@ func ending(a *api.AllocationListStub) *fleet.Trouble {
 		}
 		if task.Failed {
 			faulty(t, name, task)
-			if name == installer {
-				break
-			}
+			break
 		}
 	}
 	switch {
@@ -155,7 +157,7 @@ func ending(a *api.AllocationListStub) *fleet.Trouble {
 // explain.
 var failures = []string{
 	api.TaskDriverFailure, api.TaskFailedValidation, api.TaskArtifactDownloadFailed, api.TaskSetupFailure,
-	"Template", api.TaskKilling, api.TaskSiblingFailed, api.TaskNotRestarting,
+	"Template", api.TaskKilling, api.TaskNotRestarting,
 }
 
 // image are the words of the docker driver about images, and permanent those after which

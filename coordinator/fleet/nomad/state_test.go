@@ -42,6 +42,13 @@ func TestState(t *testing.T) {
 	installs := func(task *api.TaskState) func(*api.AllocationListStub) {
 		return func(a *api.AllocationListStub) { a.TaskStates[installer] = task }
 	}
+	const nowhere, away = "Failed to pull `r:1`: API error (404): not found", "Failed to pull `r:1`: API error (500): dial tcp: i/o timeout"
+	sibling := func(name string, more ...*api.TaskEvent) *api.TaskState {
+		return &api.TaskState{State: "dead", Failed: true, Events: append([]*api.TaskEvent{event(api.TaskSiblingFailed, "Task's sibling \""+name+"\" failed", 0, nil)}, more...)}
+	}
+	gives := func(task *api.TaskState) func(*api.AllocationListStub) {
+		return func(a *api.AllocationListStub) { a.TaskStates[giver] = task }
+	}
 	blocked := func(m *api.AllocationMetric) *api.Evaluation {
 		return &api.Evaluation{Status: api.EvalStatusBlocked, FailedTGAllocs: map[string]*api.AllocationMetric{group: m}}
 	}
@@ -98,6 +105,14 @@ func TestState(t *testing.T) {
 		{name: "the runner's own image is nowhere", allocs: allocs{alloc(1, failed, &api.TaskState{State: "dead", Failed: true,
 			Events: []*api.TaskEvent{event(api.TaskSiblingFailed, `Task's sibling "install" failed`, 0, nil)}},
 			installs(driver("Failed to pull `r:1`: API error (404): not found")))}, state: fleet.Ended, cause: fleet.CauseImage, final: true, dead: true, says: "task install: Driver Failure"},
+		{name: "the image of what gives the payload is nowhere", allocs: allocs{alloc(1, failed, sibling(giver), gives(driver(nowhere)))},
+			state: fleet.Ended, cause: fleet.CauseImage, final: true, dead: true, says: "task payload: Driver Failure"},
+		{name: "with another image", allocs: allocs{alloc(1, failed, sibling(giver), installs(sibling(giver)), gives(driver(nowhere)))},
+			state: fleet.Ended, cause: fleet.CauseImage, final: true, dead: true, says: "task payload: Driver Failure"},
+		{name: "its registry is away", allocs: allocs{alloc(1, failed, sibling(giver), gives(driver(away)),
+			installs(sibling(giver, event(api.TaskTerminated, "Exit Code: 143", 143, nil))))}, state: fleet.Ended, cause: fleet.CauseImage, dead: true, says: "timeout"},
+		{name: "the payload cannot be given", allocs: allocs{alloc(1, failed, sibling(giver), gives(exit(2, "Exit Code: 2", "false")))},
+			state: fleet.Ended, cause: fleet.CauseStart, final: true, dead: true, says: "task payload: Exit Code: 2"},
 		{name: "the runner cannot be brought", allocs: allocs{alloc(1, failed, nil, installs(exit(1, "Exit Code: 1", "false")))},
 			state: fleet.Ended, cause: fleet.CauseStart, final: true, dead: true, says: "task install: Exit Code: 1"},
 		{name: "a client that could not set it up", allocs: allocs{alloc(1, failed, nil, func(a *api.AllocationListStub) { a.ClientDescription = "failed to setup alloc" })},

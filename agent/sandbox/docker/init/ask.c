@@ -3,7 +3,7 @@
  * is a dynamic program for another system, perhaps for another machine; this one
  * is static and knows the one thing that a job may want of Everdict: a person.
  *
- *	everdict ask QUESTION   as cmd/everdict/cli/ask.go: a line of JSON to the unix
+ *	everdict ask QUESTION   as cmd/ask: a line of JSON to the unix
  *	                        socket EVERDICT_ASK_SOCKET, a line back, an exit code
  *	everdict carry          the other end of that socket, started by the runner
  *
@@ -30,7 +30,7 @@
 
 enum {
 	LINE = 16 << 10,  /* a question's; protocol.MaxAskLine */
-	ANSWER = 1 << 20, /* an answer's; maxAnswer of cli/ask.go */
+	ANSWER = 1 << 20, /* an answer's; maxAnswer of cmd/ask */
 	SLICE = 200,      /* ms; how much of a wait a freeze can use up */
 	SLICES = 50,
 };
