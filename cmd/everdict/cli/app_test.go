@@ -363,6 +363,34 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A question may be turned away before it is sent whole: what was said is what counts.
+func TestAskTurnedAway(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			io.WriteString(conn, `{"error":"you are none of this run's"}`+"\n")
+			conn.Close()
+		}
+	}()
+	a := newTestApp(t, "")
+	a.env[protocol.AskSocketEnv] = l.Addr().String()
+	// No socket holds as much unread.
+	code := a.run(t.Context(), []string{"ask", strings.Repeat("x", 8<<20)})
+	if want := "none of this run's"; code != 2 || !strings.Contains(a.stderr.String(), want) {
+		t.Errorf("exit code %d, stderr %q; want 2, %q", code, &a.stderr, want)
+	}
+}
+
 func TestAskOutsideARun(t *testing.T) {
 	t.Parallel()
 	a := newTestApp(t, "")
