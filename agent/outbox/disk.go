@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 )
 
 // file is what the outbox needs of an open file.
@@ -28,20 +27,6 @@ type osDisk struct{}
 
 func (osDisk) open(path string, flag int, perm os.FileMode) (file, error) {
 	return os.OpenFile(path, flag, perm)
-}
-
-// syncDir makes names in a directory durable. Windows has no such call and
-// needs none: its metadata journal orders renames.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	return errors.Join(err, d.Close())
 }
 
 // writeWhole writes b as the whole content of a file, durably if sync is true.

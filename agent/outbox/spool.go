@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/everdict/everdict/agent/private"
 	"github.com/everdict/everdict/protocol"
 )
 
@@ -351,7 +352,7 @@ func (s *Spool) sync(files map[string]file) error {
 		}
 		attempt = diskError("attempt", path, 0, err)
 	})
-	wg.Go(func() { dir = syncDir(s.o.cfg.Dir) })
+	wg.Go(func() { dir = private.SyncDir(s.o.cfg.Dir) })
 	wg.Wait()
 	return errors.Join(attempt, dir)
 }
@@ -370,7 +371,7 @@ func (s *Spool) writeResult(result []byte, reserve string) (used bool, err error
 		err = os.Rename(temp, path)
 	}
 	if err == nil {
-		err = syncDir(s.dir)
+		err = private.SyncDir(s.dir)
 	}
 	return used, diskError("result", path, len(result), err)
 }

@@ -29,11 +29,12 @@ func WriteFile(path string, content []byte) (err error) {
 	if err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
-// syncDir makes a rename durable. Windows cannot, and need not.
-func syncDir(dir string) error {
+// SyncDir makes names in a directory durable. Windows has no such call and needs none:
+// its metadata journal orders renames.
+func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

@@ -27,6 +27,30 @@ func run(t *testing.T, socket string, args ...string) (code int, stdout, stderr 
 	return code, out.String(), errs.String()
 }
 
+// listen is a runner that can be asked once, by what it does with the connection.
+func listen(t *testing.T, serve func(conn net.Conn)) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ask") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		serve(conn)
+	}()
+	return l.Addr().String()
+}
+
 // TestCommand: it answers as the CLI's own ask, and the one of containers, do.
 func TestCommand(t *testing.T) {
 	t.Parallel()
@@ -51,29 +75,14 @@ func TestCommand(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "ask") // a socket's path has to be short
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { os.RemoveAll(dir) })
-			l, err := net.Listen("unix", filepath.Join(dir, "s"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
 			asked := make(chan string, 1)
-			go func() {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				defer conn.Close()
+			socket := listen(t, func(conn net.Conn) {
 				line, _ := bufio.NewReader(conn).ReadString('\n')
 				asked <- line
 				io.WriteString(conn, row.reply)
-			}()
+			})
 			question := "May \"I\"?\n\\ \x01 ünd"
-			code, stdout, stderr := run(t, filepath.Join(dir, "s"), append([]string{"ask", question}, row.args...)...)
+			code, stdout, stderr := run(t, socket, append([]string{"ask", question}, row.args...)...)
 			var got protocol.AskQuestion
 			if line := <-asked; json.Unmarshal([]byte(line), &got) != nil || got.Question != question {
 				t.Errorf("the runner was sent %q", line)
@@ -82,6 +91,18 @@ func TestCommand(t *testing.T) {
 				t.Errorf("exit code %d, stdout %q, stderr %q; want %d, %q, %q", code, stdout, stderr, row.code, row.stdout, row.stderr)
 			}
 		})
+	}
+}
+
+// TestTurnedAway: a question may be turned away before it is sent whole; what was said is
+// what counts.
+func TestTurnedAway(t *testing.T) {
+	t.Parallel()
+	socket := listen(t, func(conn net.Conn) { io.WriteString(conn, `{"error":"you are none of this run's"}`+"\n") })
+	// No socket holds as much unread.
+	code, _, stderr := run(t, socket, "ask", strings.Repeat("x", 8<<20))
+	if want := "none of this run's"; code != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, stderr %q; want 2, %q", code, stderr, want)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/everdict/everdict/agent/private"
 )
 
 // Variable is the environment variable that moves everything below one directory, for tests and for a second app.
@@ -144,7 +146,7 @@ func WriteFile(path string, content []byte) (err error) {
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
 	}
-	return syncDir(dir)
+	return private.SyncDir(dir)
 }
 
 // Sweep removes what a WriteFile that was killed has left in directories: it can be a key. Nobody else writes meanwhile.
@@ -160,16 +162,4 @@ func Sweep(dirs ...string) {
 			}
 		}
 	}
-}
-
-// syncDir makes a rename last.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil // a directory cannot be opened for it
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
